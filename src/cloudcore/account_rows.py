@@ -7,8 +7,8 @@ from typing import Final
 import sqlalchemy as sa
 
 from cloudcore.db.base import Connection
-from cloudcore.db.rows import find_one, given
-from cloudcore.db.statement import Statement, page
+from cloudcore.db.rows import find_all, find_one, given
+from cloudcore.db.statement import Statement, paged
 
 _accounts = sa.table("accounts", sa.column("id"), sa.column("handle"), sa.column("organization_id"))
 _organizations = sa.table("organizations", sa.column("id"), sa.column("name"))
@@ -61,9 +61,7 @@ _ORGANIZATION: Final = _o.id == sa.bindparam("organization_id")
 _ORGANIZATION_OF: Final = Statement(sa.select(_accounts.c.organization_id).where(_IS_IT))
 _NAME: Final = Statement(sa.select(_o.name).where(_ORGANIZATION))
 _LOCK_ORGANIZATION: Final = Statement(sa.select(_o.id).where(_ORGANIZATION).with_for_update())
-_ORGANIZATIONS: Final = Statement(
-    page(sa.select(_o.id).where(_o.id > sa.bindparam("after")).order_by(_o.id))
-)
+_ORGANIZATIONS: Final = paged(sa.select(_o.id).where(_o.id > sa.bindparam("after")).order_by(_o.id))
 _ROLE: Final = Statement(
     sa.select(_memberships.c.role).where(
         given(_memberships.c.organization_id, _memberships.c.user_id),
@@ -92,7 +90,7 @@ def lock_organization(tx: Connection, organization_id: str) -> None:
 
 def list_organizations(tx: Connection, after: str, limit: int) -> list[str]:
     """Return the ids of up to `limit` organizations, in order, after the id `after`."""
-    return [row[0] for row in tx.rows(_ORGANIZATIONS, after=after, limit=limit)]
+    return find_all(tx, str, _ORGANIZATIONS, after=after, limit=limit)
 
 
 def role_in(tx: Connection, organization_id: str, user_id: str) -> str | None:

@@ -6,16 +6,11 @@ import os
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
-from typing import Final
 
 Clock = Callable[[], int]
 """Returns the current time in microseconds since 1970-01-01 UTC, as stored in rows."""
 
 MICROSECONDS = 1_000_000
-_RANDOM_BYTES: Final = 8
-"""Random bytes drawn for one id, which uses 62 bits of them."""
-_AT_ONCE: Final = 256
-"""Ids whose random bytes are drawn with one system call."""
 
 
 def system_clock() -> int:
@@ -42,26 +37,9 @@ def uuid7(now: int | None = None) -> str:
     method 3); 62 are random. `now` is in microseconds since the epoch; None is the current time.
     """
     milliseconds, fraction = divmod(system_clock() if now is None else now, 1000)
-    random = int.from_bytes(_random_bytes(), "big")
+    random = int.from_bytes(os.urandom(8))
     value = (milliseconds & ((1 << 48) - 1)) << 80
     value |= 0x7 << 76 | ((fraction << 12) // 1000) << 64
     value |= 0b10 << 62 | (random & ((1 << 62) - 1))
     digits = f"{value:032x}"
     return f"{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:]}"
-
-
-def _random_bytes() -> bytes:
-    """Return random bytes for one id; no other call, in any thread, returns the same bytes."""
-    try:
-        return _waiting.pop()
-    except IndexError:
-        block = os.urandom(_RANDOM_BYTES * _AT_ONCE)
-        first, *others = (
-            block[at : at + _RANDOM_BYTES] for at in range(0, len(block), _RANDOM_BYTES)
-        )
-        _waiting.extend(others)
-        return first
-
-
-_waiting: Final[list[bytes]] = []
-os.register_at_fork(after_in_child=_waiting.clear)  # or it would make the ids of its parent

@@ -110,7 +110,7 @@ class IdempotencyKeyReused(PlatformError):
 
 
 class EmailRateExceeded(PlatformError):
-    """An identity has reached its limit of messages per second; no response header states it."""
+    """An identity has reached its limit of messages per second; no header says when to retry."""
 
 
 class RateLimited(PlatformError):

@@ -47,7 +47,7 @@ class Events:
         data: Iterable[Mapping[str, object]],
         now: int,
     ) -> None:
-        """Emit one event with each element of `data` as its data; call this last in a transaction.
+        """Emit one event for each element of `data`; call this last in a transaction.
 
         The events are emitted if `tx` commits. If no rule of the account matches the type, `data`
         is not iterated.
@@ -94,7 +94,7 @@ def emit_from_platform(
 
 
 def _data(change: AuditEvent, *, noun: str) -> dict[str, object]:
-    """Return an event's data: the resource, and the id of the part that changed, if it has no CRN.
+    """Return an event's data: the resource and, if only a part of it changed, the id of the part.
 
     `noun` names what changed: the resource itself, or a part of it.
     """

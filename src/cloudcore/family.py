@@ -1,11 +1,8 @@
 """A family of operations, as one value.
 
-The composition root has one tuple of families and reads everything from it: routes, jobs, timers,
-tables, kinds of resources, commands. A family is active if it is in that tuple; importing a module
-registers nothing.
-
-The value is cheap to import, as the command line reads it too. The parts that need a web framework
-or a database are in its `Runtime`, in a module that is imported only when a server starts.
+The composition root reads routes, jobs, tables, commands and so on from one tuple of families;
+importing a module registers nothing. The value is cheap to import, as the command line reads it
+too: what needs a web framework or a database is in its `Runtime`, which only a server imports.
 """
 
 from __future__ import annotations
@@ -93,7 +90,7 @@ class Runtime(Generic[Needs]):
     on_node: Callable[[Needs], Sequence[Watch]] = _nothing
     """What the family watches on each machine, in one process of that machine."""
     placings: Sequence[Placing] = ()
-    """Kinds of resources that it places on machines; a resource is told if its machine is lost."""
+    """Kinds of resources that the family places on machines."""
     expiry: Sequence[Forget] = ()
     """Changes that delete a batch of expired rows; they get the current time in microseconds since
     the epoch. Each runs hourly, in transactions of its own, until it deletes nothing."""
@@ -114,7 +111,7 @@ class Family(Generic[Needs]):
     title: str = ""
     """What users call the family's resources; if empty, the capitalized name is shown."""
     host: str | None = ""
-    """Name of the family in `family_hosts`, by default its own; None if every host serves it."""
+    """Name of the family in the setting `family_hosts`, by default `name`; None: on every host."""
     paths: tuple[str, ...] = ()
     """First segments of the paths of the family's routes, such as ``/v1/queues``. No other family
     has routes there. The paths of `resources` are added."""
@@ -126,10 +123,10 @@ class Family(Generic[Needs]):
     """Kinds of resources of other families, which may be absent, on which this family's operations
     need rights."""
     recorded_actions: tuple[str, ...] = ()
-    """Actions in the audit log that are neither actions of its resource kinds nor in
+    """Actions in the audit log that are neither in `resource_kinds` nor in
     `event_types_by_action`."""
     policy_templates: tuple[PolicyTemplate, ...] = ()
-    """Its ready-made policies."""
+    """The family's ready-made policies."""
     event_types_by_action: Mapping[str, str] = field(default_factory=dict, hash=False)
     """The event type of each change, by the action that the audit log records for the change."""
     other_events: tuple[str, ...] = ()
@@ -144,7 +141,7 @@ class Family(Generic[Needs]):
     commands: tuple[CommandGroup, ...] = ()
 
     def __post_init__(self) -> None:
-        """Add the routes, tables and so on that follow from the descriptions of resources."""
+        """Add the kinds, paths, events and quotas that follow from `resources`."""
         kinds = (*self.resource_kinds, *(each.kind for each in self.resources))
         told = {
             action: name

@@ -58,7 +58,7 @@ def json_size(document: bytes | memoryview, most: int) -> JsonSize:
 
 
 def _outside_texts(document: bytes) -> Iterator[bytes]:
-    """Yield the document without its strings, in steps."""
+    """Yield the document without its strings, in steps of up to `STEP_BYTES`."""
     start, is_inside = 0, False
     while start < len(document):
         step = document[start : start + STEP_BYTES]

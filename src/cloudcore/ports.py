@@ -1,10 +1,9 @@
 """Ports: dependencies between parts of the platform, and how a process provides them.
 
 A family declares a port for each dependency on another part, often with a Protocol as its type, and
-requests the implementation when its own dependencies are made. It can offer ports too. The
-composition root makes offers from the settings, and implements the ports of one family with those
-of another, so that families do not know each other. The order of construction follows from the
-requests.
+requests the implementation when its own dependencies are made. The composition root, and other
+families, offer implementations. So families do not know each other, and the order of construction
+follows from the requests.
 """
 
 from __future__ import annotations
@@ -100,7 +99,7 @@ class Opening:
     ) -> None:
         """Take implementations from `offers`; of several offers for a port, the last one counts.
 
-        Makers add to `resources` what must be closed; it is closed before its own dependencies.
+        What must be closed is added to `resources`, which closes it before its own dependencies.
         """
         self.install = install
         self.resources = resources

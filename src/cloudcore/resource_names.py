@@ -15,7 +15,7 @@ from typing import Annotated, Final, NamedTuple
 
 from msgspec import Meta
 
-from cloudcore.errors import InvalidInput
+from cloudcore.errors import InvalidInput, invalid_field
 
 UUID_PATTERN: Final = "[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}"
 """Not anchored; matches in linear time."""
@@ -47,7 +47,7 @@ _WORD: Final = re.compile(r"[a-z][a-z0-9-]{0,62}")
 _REGION: Final = re.compile(r"[a-z0-9-]{0,63}")
 _ACCOUNT: Final = re.compile(r"[a-z0-9-]{1,36}")
 _NAME_IN_CRN: Final = re.compile(r"[!-~]{1,3200}")
-"""The longest is an object's: the bucket's name, and a key of 1,024 bytes, percent-encoded."""
+"""The longest is of an object: the bucket's name, and a key of 1,024 bytes, percent-encoded."""
 _PARTS: Final = 5
 _IDS: Final = re.compile(rf"(?:\A|(?<=:)|(?<=:user/)|(?<=:organization/)){UUID_PATTERN}(?=:|\Z)")
 
@@ -118,22 +118,19 @@ def with_article(noun: str) -> str:
 def check_name(name: str) -> None:
     """Raise `InvalidInput` if a name is malformed."""
     if not is_name(name):
-        raise InvalidInput(
-            "name: 1 to 63 of a-z 0-9 . _ -, begins with a letter or digit and is no UUID",
-            field="name",
-            reason="malformed",
+        raise invalid_field(
+            "name", "1 to 63 of a-z 0-9 . _ -, begins with a letter or digit and is no UUID"
         )
 
 
 def check_tags(tags: Mapping[str, str]) -> None:
     """Raise `InvalidInput` for too many or too long tags, or tags with control characters."""
     if len(tags) > MAX_TAGS:
-        raise InvalidInput(f"tags: at most {MAX_TAGS}", field="tags", reason="out_of_range")
+        raise invalid_field("tags", f"at most {MAX_TAGS}", "out_of_range")
     for name, value in tags.items():
         if not 1 <= len(name) <= 128 or len(value) > 256 or _CONTROL.search(name + value):
-            raise InvalidInput(
-                "tags: a key of 1 to 128 characters and a value of at most 256, none of them a "
+            raise invalid_field(
+                "tags",
+                "a key of 1 to 128 characters and a value of at most 256, none of them a "
                 f"control character: {name[:128]!a}",
-                field="tags",
-                reason="malformed",
             )

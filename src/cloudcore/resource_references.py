@@ -14,7 +14,7 @@ from typing import Generic, NamedTuple, TypeVar
 
 from cloudcore.account_rows import handle_of
 from cloudcore.db.base import Connection
-from cloudcore.errors import InvalidInput, NotFound
+from cloudcore.errors import InvalidInput, NotFound, invalid_field
 from cloudcore.resource_names import Crn, check_name, parse_uuid
 
 
@@ -69,7 +69,7 @@ def resolve(
 
     `authorize` is called before existence is revealed. For a name, it gets the CRN with that name.
     For an id, it gets the CRN of the resource found or, if there is none, the pattern of all CRNs
-    of the kind. It is None if the platform itself is the caller.
+    of the kind. `authorize` is None if the platform itself is the caller.
 
     Raises:
         InvalidInput: `value` is not an id, name or CRN of this kind, or is the CRN of another
@@ -99,7 +99,7 @@ def _read(tx: Connection, scope: Scope, kind: Kind[R], field: str, value: str) -
         return _Reference(found, "")
     if _is_name(kind, value):
         return _Reference(None, value)
-    raise _refusal(field, f"is the id, the name or the CRN of a {kind.type}", "malformed")
+    raise invalid_field(field, f"is the id, the name or the CRN of a {kind.type}", "malformed")
 
 
 def _name_in(tx: Connection, scope: Scope, kind: Kind[R], field: str, text: str) -> str:
@@ -109,18 +109,20 @@ def _name_in(tx: Connection, scope: Scope, kind: Kind[R], field: str, text: str)
     try:
         crn = Crn.parse(text)
     except InvalidInput:
-        raise _refusal(field, form, "malformed_crn") from None
+        raise invalid_field(field, form, "malformed_crn") from None
     if crn.type != kind.type or not _is_name(kind, crn.name):
-        raise _refusal(field, form, "malformed_crn")
+        raise invalid_field(field, form, "malformed_crn")
     if crn.service != kind.service:
-        raise _refusal(field, f"is the CRN of another service than {kind.service}", "wrong_service")
+        raise invalid_field(
+            field, f"is the CRN of another service than {kind.service}", "wrong_service"
+        )
     if crn.region != scope.region:
         words = (
             f"must be of this region, {scope.region}" if scope.region else "must be of no region"
         )
-        raise _refusal(field, words, "foreign_region")
+        raise invalid_field(field, words, "foreign_region")
     if crn.account != scope.account_id and crn.account != handle_of(tx, scope.account_id):
-        raise _refusal(field, f"must be a {kind.type} of your account", "foreign_account")
+        raise invalid_field(field, f"must be a {kind.type} of your account", "foreign_account")
     return crn.name
 
 
@@ -129,7 +131,3 @@ def _is_name(kind: Kind[R], text: str) -> bool:
         kind.check(text)
         return True
     return False
-
-
-def _refusal(field: str, words: str, reason: str) -> InvalidInput:
-    return InvalidInput(f"{field}: {words}", field=field, reason=reason)

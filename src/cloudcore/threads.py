@@ -184,13 +184,9 @@ os.register_at_fork(after_in_child=_forget_all)
 
 async def each_of(run: Runner, entries: Iterator[T]) -> AsyncIterator[T]:
     """Yield the entries of a blocking listing, read by `run` in batches."""
-    while batch := await run(_next_entries, entries):
+    while batch := await run(lambda: list(islice(entries, _BATCH))):
         for entry in batch:
             yield entry
-
-
-def _next_entries(entries: Iterator[T]) -> list[T]:
-    return list(islice(entries, _BATCH))
 
 
 SLOW_KEYS: Final = FairThread("keys", niceness=10)

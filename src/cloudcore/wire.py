@@ -29,9 +29,9 @@ class RequestBody(Struct, kw_only=True, forbid_unknown_fields=True):
     """
 
     saturates_integers: ClassVar[bool] = False
-    """An integer beyond 64 bits is read as the largest or smallest within, instead of refused."""
+    """True to read an integer beyond 64 bits as the nearest one within, instead of refusing it."""
     max_parts: ClassVar[int] = 20_000
-    """Most names and values in the body."""
+    """Maximum number of names and values in the body."""
 
 
 class ResponseBody(Struct, kw_only=True):

@@ -191,11 +191,6 @@ class SampleApplication:
             await send({"type": "http.response.body", "body": body, "more_body": True})
         await send({"type": "entrepot.send_parts", "parts": parts, "count": count - begun})
 
-    async def get_path(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send the file through ``http.response.pathsend``."""
-        await send({"type": "http.response.start", "status": 200, "headers": []})
-        await send({"type": "http.response.pathsend", "path": str(self.file)})
-
     async def get_stream(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send a body of unknown length, larger than any socket buffer if asked to."""
         count = int(scope["query_string"] or b"3")

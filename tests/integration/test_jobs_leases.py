@@ -316,8 +316,8 @@ async def test_a_turn_of_a_dead_worker_is_due_unless_one_died_at_the_last(
     clock = Clock()
     await database.write(schedule_rows.insert_missing, {CHORE: START, "other": START})
     for holder, due_at in (("one", START), ("two", END)):
-        lease = schedule_rows.TurnTerms(holder, END, holder)
-        assert await database.write(schedule_rows.lease, [CHORE], lease, START) == [CHORE]
+        terms = [CHORE], holder, END, START, holder
+        assert await database.write(schedule_rows.lease, *terms) == [CHORE]
         await DeadHolders(database, clock, partial(list, (holder,))).look()
         turn = (await database.read(all_turns))[CHORE]
         assert turn.due_at == due_at
@@ -325,8 +325,7 @@ async def test_a_turn_of_a_dead_worker_is_due_unless_one_died_at_the_last(
         assert (turn.fault.code, turn.fault.occurrences) == ("WORKER_LOST", 1)
     assert (await database.read(all_turns))["other"].fault is None
     assert await database.write(schedule_rows.end, CHORE, "two", START, None, START)
-    lease = schedule_rows.TurnTerms("three", END, "three")
-    await database.write(schedule_rows.lease, [CHORE], lease, START)
+    await database.write(schedule_rows.lease, [CHORE], "three", END, START, "three")
     await DeadHolders(database, clock, lambda: ["three"]).look()
     assert (await database.read(all_turns))[CHORE].due_at == START
 

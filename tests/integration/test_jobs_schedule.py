@@ -182,8 +182,8 @@ async def test_a_dead_workers_turn_is_taken_after_its_lease(database: Database) 
     clock = await due(database, chore)
     end = FIRST + MINUTE
     for token, now, taken in (("dead", FIRST, [chore.name]), ("other", end - 1, [])):
-        terms = schedule_rows.TurnTerms(token, end)
-        assert await database.write(schedule_rows.lease, [chore.name], terms, now) == taken
+        leased = await database.write(schedule_rows.lease, [chore.name], token, end, now)
+        assert leased == taken
     one = scheduler(database, chore.every(3600), clock=clock)
     async with running(one):
         await asyncio.sleep(0.02)
@@ -272,8 +272,8 @@ async def test_a_worker_whose_lease_was_taken_ends_its_turn(database: Database) 
         while not taken:  # unless it renews at that very moment
             clock.pass_seconds(1)
             end = clock.now + MINUTE
-            terms = schedule_rows.TurnTerms("other", end)
-            taken = await database.write(schedule_rows.lease, [chore.name], terms, clock.now)
+            terms = [chore.name], "other", end, clock.now
+            taken = await database.write(schedule_rows.lease, *terms)
         await until_so(lambda: chore.cancelled == 1)
         turn = await turn_of(database, chore)
         assert (turn.lease_token, turn.due_at) == ("other", end)

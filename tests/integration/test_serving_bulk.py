@@ -189,7 +189,7 @@ def test_a_file_can_be_chunks_or_all_of_a_body(server: RunningServer, content: b
             _, body = client.ask(get(f"/v2/file?count={count}&chunked=1"))
             assert body == content[:count] + b"the end"
             assert client.ask(get("/v2/b"))[1] == b"/v2/b?"
-        for request, sent in ((get("/v2/path"), content), (get("/v2/file", "HEAD"), b"")):
+        for request, sent in ((get("/v2/file"), content), (get("/v2/file", "HEAD"), b"")):
             response, body = client.ask(request)
             assert (response.headers["content-length"], body) == (str(SIZE), sent)
             assert client.ask(get("/v2/b"))[1] == b"/v2/b?"

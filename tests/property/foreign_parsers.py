@@ -175,7 +175,7 @@ PARSERS: Final[dict[str, Parser]] = {
         ["a", "0", "a:", "a-", "a.", ("a:", "0", "x"), ("0000-", "0", "")],
     ),
     "query of /v2": (
-        lambda text: (query_ := Query(text), page_size(query_, 1, 1), page_cursor(query_)),
+        lambda text: (query_ := Query(text), page_size(query_, 1), page_cursor(query_)),
         [
             (b"n=", b"1", b""),
             (b"last=", b"%41", b""),

@@ -60,8 +60,10 @@ class Turns(DatabaseMachine):
         leased = self.write(
             schedule_rows.lease,
             sorted(names),
-            schedule_rows.TurnTerms(token, until, "worker"),
+            token,
+            until,
             self.now,
+            "worker",
         )
         due = {name for name in names & self.model.keys() if self.model[name].due_at <= self.now}
         assert set(leased) == due

@@ -150,7 +150,7 @@ def test_a_link_leads_back_to_its_parameters(path: str, size: int, last: str) ->
     target = text[1 : text.index(">")]
     assert urlsplit(target).path == f"/v2/{path}"
     query = Query(urlsplit(target).query.encode())
-    assert page_size(query, 1, 1000) == size
+    assert page_size(query, 1000) == size
     assert page_cursor(query) == last
 
 

@@ -42,7 +42,7 @@ def test_a_parameter_given_twice_is_refused_in_the_words_of_its_reader() -> None
 @pytest.mark.parametrize(
     ("text", "size"),
     [
-        (b"", 7),
+        (b"", 100),
         (b"n=0", 0),
         (b"n=1", 1),
         (b"n=050", 50),
@@ -53,7 +53,7 @@ def test_a_parameter_given_twice_is_refused_in_the_words_of_its_reader() -> None
     ],
 )
 def test_a_page_is_as_long_as_asked_up_to_a_limit(text: bytes, size: int) -> None:
-    assert page_size(Query(text), 7, 100) == size
+    assert page_size(Query(text), 100) == size
 
 
 @pytest.mark.parametrize(
@@ -62,7 +62,7 @@ def test_a_page_is_as_long_as_asked_up_to_a_limit(text: bytes, size: int) -> Non
 )
 def test_what_is_no_number_of_entries_is_refused(text: bytes) -> None:
     with pytest.raises(ListQueryInvalid):
-        page_size(Query(text), 7, 100)
+        page_size(Query(text), 100)
 
 
 @pytest.mark.parametrize(

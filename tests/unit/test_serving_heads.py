@@ -290,7 +290,7 @@ def test_planes_that_share_a_name_are_counted_together() -> None:
         Plane("control", refusal_body),
     )
     assert planes.names == ("control", "data")
-    found = [planes.counted_at(planes.find(path)) for path in (b"/console", b"/v2", b"/v1/a")]
+    found = [planes.counted_at[planes.find(path)] for path in (b"/console", b"/v2", b"/v1/a")]
     assert found == [0, 1, 0]
 
 

@@ -88,7 +88,7 @@ class CommitMark:
     """A number in memory shared between a process and its forks; create it before forking.
 
     Each `change` stores a random value, which differs from the previous one (except once in 2^64),
-    however many processes change the number at a time and wherever one of them dies. Reading takes
+    however many processes change the number at once, and wherever one of them dies. Reading takes
     no lock and no system call; an aligned store of eight bytes is never half visible.
     """
 
@@ -149,10 +149,10 @@ class Database(Protocol):
         """Return a number that changes with each commit of any process, or None if it is unknown.
 
         If the number is equal before and after some reads, no commit became visible between them.
-        On PostgreSQL that holds for commits that this server has answered; others are noticed a
-        fraction of a second later (`postgresql_watch`). Only equality has a meaning: the number
-        need not grow, and differs between processes. The call takes microseconds; make it on the
-        event loop.
+        On PostgreSQL that holds for the commits of processes that share a `CommitMark`; others are
+        noticed a fraction of a second later (`postgresql_watch`). Only equality has a meaning: the
+        number need not grow, and differs between processes. The call takes microseconds; make it on
+        the event loop.
         """
 
     async def close(self) -> None:

@@ -28,15 +28,8 @@ class Pending:
     """A query or change for a database thread; create it on the event loop that awaits it."""
 
     __slots__ = (
-        "call",
-        "error",
-        "future",
-        "is_announced",
-        "listeners",
-        "loop",
-        "relaxed",
-        "result",
-    )
+        "call", "error", "future", "is_announced", "listeners", "loop", "relaxed", "result",
+    )  # fmt: skip
 
     def __init__(
         self,

@@ -59,8 +59,8 @@ from cloudcore.threads import FairQueue
 READERS = 4
 WRITERS = 8
 PATIENCE_SECONDS = 10.0
-"""Seconds after the call during which a query or change may be retried. If a connection broke in
-the last such seconds, a call that has waited longer is not even started."""
+"""Seconds for which a query or change may be retried after its call. If a connection broke in the
+last `PATIENCE_SECONDS`, a call that has waited longer than these is not even started."""
 WARY_SECONDS = 1.0
 """Seconds after a connection broke during which the others are checked before use."""
 
@@ -78,8 +78,6 @@ _refusals = Refusals()
 class _Breaks:
     """The time when a connection of this process last broke or could not be opened."""
 
-    __slots__ = ("at",)
-
     def __init__(self) -> None:
         self.at = float("-inf")
 
@@ -87,18 +85,6 @@ class _Breaks:
 class PostgresqlConnection:
     """The `Connection` over one psycopg connection."""
 
-    __slots__ = (
-        "_answered_at",
-        "_begin",
-        "_breaks",
-        "_cursor",
-        "_refusal",
-        "_unasked",
-        "is_announced",
-        "is_begun",
-        "is_whole",
-        "raw",
-    )
     joins_changes: Final = True
 
     def __init__(self, raw: psycopg.Connection, breaks: _Breaks | None = None) -> None:
@@ -167,7 +153,10 @@ class PostgresqlConnection:
             raise self._refusal from error
 
     def _execute_whole(self, statement: Statement, parameters: dict[str, object]) -> int:
-        """Run a statement that is a transaction by itself; return the number of rows changed."""
+        """Run a statement that is a transaction by itself; return the number of rows changed.
+
+        If the statement violates a constraint, it changed nothing: return 0.
+        """
         while self._unasked.poll(0):  # if it broke while it was idle, this raises: try it again
             self.raw.pgconn.consume_input()
         if self._answered_at < self._breaks.at + WARY_SECONDS:

@@ -3,10 +3,10 @@
 If packets are dropped on the way, or a proxy in between survives its server, a dead connection
 looks like a long statement: nothing arrives, and nothing breaks. So after `SILENT_SECONDS` of
 silence, the server is asked on another connection for the state of the silent one. If the server is
-working on the statement, the wait goes on. Otherwise, or if the server does not answer there
-either, the connection is closed, and its statement fails as if the connection had broken, or with
-`ServerSilent`. After the latter, and after a new connection was not answered, no connection is
-opened for two seconds.
+working on the statement, the wait goes on. Otherwise the connection is closed, and its statement
+fails as if the connection had broken. If the server is silent on the other connection too, the
+statement fails with `ServerSilent`. After that, and after a new connection was not answered, no
+connection is opened for two seconds.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ T = TypeVar("T")
 SILENT_SECONDS: Final = 5.0
 """Seconds without a byte of an answer after which the server is asked about the connection."""
 LOOK_SECONDS: Final = 3
-"""Seconds until this question must have a connection, and then an answer."""
+"""Seconds within which that question must get a connection, and then an answer."""
 _GRACE_SECONDS: Final = 1.0
 """Seconds to wait for an answer on its way, if the server says that it has ended its work."""
 CONNECT_SECONDS: Final = 5
@@ -94,9 +94,11 @@ class GuardedConnection(psycopg.Connection):
             return result
 
     def _look(self) -> None:
-        """Return if the server works on the statement; else close, and raise `OperationalError`.
+        """Return if the server works on the statement; otherwise close this connection and raise.
 
         Also return if an answer has arrived meanwhile, or if this connection has no `looks`.
+
+        Raise `OperationalError` if the statement is lost, `ServerSilent` if the server is silent.
         """
         if self.looks is None:
             return
@@ -141,10 +143,11 @@ class _Looks:
         self._silent_at = time.monotonic()
 
     def is_at_work(self, pid: int, since: float) -> bool:
-        """Return False if the server process `pid` is idle or gone.
+        """Return True if the server process `pid` works on a statement; False if idle or gone.
 
-        `since` is when the connection last received something, by the monotonic clock. If another
-        query failed after that time, assume that this one would fail, too.
+        Return True also if `pid` is 0, or if the server refuses the connection for this query.
+        `since` is when the watched connection last received something, by the monotonic clock. If
+        another query failed after that time, this one would fail, too.
 
         Raise `ServerSilent` if the server does not answer.
         """
@@ -222,8 +225,7 @@ def connect(url: str) -> psycopg.Connection:
     raw.looks = looks
     raw.prepared_max = 500
     raw.adapters.register_loader("numeric", _WholeNumber)
-    raw.adapters.register_dumper(
-        int, Int8Dumper
-    )  # one type for all sizes: each text is prepared once
+    # One type for all sizes: each text is prepared once.
+    raw.adapters.register_dumper(int, Int8Dumper)
     (raw.server_pid,) = raw.execute(_SESSION, prepare=False).set_result(-1).fetchone() or (0,)
     return raw

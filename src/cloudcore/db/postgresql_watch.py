@@ -121,7 +121,8 @@ class CommitWatch:
         while not self._stopped.is_set():
             self._rest_unless_wanted()
             asked_at = time.monotonic()
-            found = _snapshot(raw, readable)
+            raw.pgconn.send_query_prepared(_NAME, None)
+            found = _answer(raw, readable).get_value(0, 0)
             if found != self._snapshot:
                 self._snapshot = found
                 self._changes += 1
@@ -138,12 +139,6 @@ class CommitWatch:
 
     def _is_wanted(self) -> bool:
         return time.monotonic() - self._wanted_at < WANTED_SECONDS
-
-
-def _snapshot(raw: psycopg.Connection, readable: select.poll) -> bytes | None:
-    """Return the server's snapshot as text; raise the errors of `_answer`."""
-    raw.pgconn.send_query_prepared(_NAME, None)
-    return _answer(raw, readable).get_value(0, 0)
 
 
 def _answer(raw: psycopg.Connection, readable: select.poll) -> psycopg.pq.abc.PGresult:

@@ -45,12 +45,9 @@ def is_full(path: Path, error: BaseException | None) -> bool:
     if isinstance(error, OSError):
         return error.errno in NO_ROOM
     code = (getattr(error, "sqlite_errorcode", None) or 0) & 0xFF
-    return code == sqlite3.SQLITE_FULL or (code in _MAY_BE_FULL and lacks_room(path.parent))
-
-
-def lacks_room(folder: Path) -> bool:
-    """Return True if a small file cannot be written in a folder because its disk is full."""
-    return _refusal(folder) in NO_ROOM
+    return code == sqlite3.SQLITE_FULL or (
+        code in _MAY_BE_FULL and _refusal(path.parent) in NO_ROOM
+    )
 
 
 def is_read_only(folder: Path) -> bool:

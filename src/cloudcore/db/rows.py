@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, TypeVar
 
+import msgspec
 import sqlalchemy as sa
 from sqlalchemy.dialects.postgresql import Insert, insert
 
@@ -70,6 +71,11 @@ def insert_or_change(table: sa.Table, names: Sequence[str], changed: Sequence[st
 def insert_rows(table: sa.Table, query: sa.Select[Any]) -> Insert:
     """Return an INSERT of a query's rows; the query's column names or labels are the targets."""
     return insert(table).from_select(query.selected_columns.keys(), query)
+
+
+def json_text(value: object) -> str:
+    """Return a value as the JSON text in which documents are stored."""
+    return msgspec.json.encode(value).decode()
 
 
 T = TypeVar("T")

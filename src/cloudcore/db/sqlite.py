@@ -132,9 +132,10 @@ class SqliteDatabase(ChangesByThread):
     def version(self) -> int | None:
         """Return a number that changes after a commit of this process or another.
 
-        It comes from the headers in which SQLite's own readers look for commits (`CommitCount`). If
-        these are unknown, it is ``data_version``, which changes with commits of all other
-        connections, including the writer's. Return None if the database cannot be read.
+        The number comes from the headers in which SQLite's own readers look for commits
+        (`CommitCount`). If these are unknown, the number is ``data_version``, which changes with
+        commits of all other connections, including the writer's. Return None if the database cannot
+        be read.
         """
         if self._commits is not None:
             return self._commits.value()

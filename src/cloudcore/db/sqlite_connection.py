@@ -96,7 +96,6 @@ _log = logging.getLogger(__name__)
 class SqliteConnection:
     """The `Connection` over one sqlite3 connection."""
 
-    __slots__ = ("_raw", "_refusal", "is_announced")
     joins_changes: Final = False
 
     def __init__(self, raw: sqlite3.Connection) -> None:

@@ -114,15 +114,11 @@ class Writer:
         if not self._closed:
             self._closed = True
             with self._lock.held():
-                self._empty_log()
+                self._raw.execute("PRAGMA busy_timeout=0")
+                with suppress(sqlite3.OperationalError):  # another process reads, or no space
+                    self._raw.execute("PRAGMA wal_checkpoint(TRUNCATE)")
                 self._raw.close()
             self._lock.close()
-
-    def _empty_log(self) -> None:
-        """Checkpoint the log and truncate it, if no other process reads and there is space."""
-        self._raw.execute("PRAGMA busy_timeout=0")
-        with suppress(sqlite3.OperationalError):
-            self._raw.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
     def _serve(self) -> None:
         while self._wait_for_work():

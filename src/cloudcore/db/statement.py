@@ -38,7 +38,7 @@ class _PostgresqlCompiler(PGCompiler):
 
     Like ``IN (1, 2)``, this form can use an index. A semijoin can use one too, if the planner has
     statistics of the table. But for a table that was never analyzed, the planner assumes that few
-    rows share an owner, so it reads all of them and filters afterwards.
+    rows share an owner, so it reads all rows of the owner and filters afterwards.
     """
 
     def visit_in_op_binary(self, binary: Any, _operator: Any, **kwargs: Any) -> str:  # noqa: ANN401
@@ -57,11 +57,11 @@ class Statement:
     """A statement for both databases; parameters are bound by name."""
 
     def __init__(self, construct: ClauseElement, *, is_whole: bool = False) -> None:
-        """Make a statement; `is_whole` means that a change consists of this statement alone.
+        """Make a statement; with `is_whole`, one that can be a whole change.
 
-        If a change begins with a whole statement, PostgreSQL commits the statement at once, without
-        BEGIN and COMMIT. If the statement reports no changed rows, or violates a constraint, it
-        must have changed nothing; only then may the change run other statements.
+        If a change begins with such a statement, PostgreSQL commits the statement at once, without
+        BEGIN and COMMIT, and the change may run no other. A statement that reports no changed rows,
+        or violates a constraint, must have changed nothing; after it, the change may go on.
         """
         self._construct = construct
         self.is_whole = is_whole
@@ -96,7 +96,10 @@ def compile_all(*, for_postgresql: bool) -> None:
 
 
 class TableLock(ClauseElement):
-    """Waits for transactions that write to a table, then blocks new ones until this one ends."""
+    """Locks a table against writes by others until the end of the transaction.
+
+    It first waits for other transactions that are writing to the table.
+    """
 
     def __init__(self, table: Table) -> None:
         self.table: Final = table

@@ -57,7 +57,7 @@ async def running(*workers: BackgroundTask) -> AsyncIterator[None]:
     """Run workers during the block; then wait up to `_STOP_SECONDS` for their current steps.
 
     All are stopped at the same time: at shutdown, a process has little more than these seconds
-    (`serving.server`).
+    (`serving.processes.server`).
     """
     tasks = [asyncio.create_task(_keep_running(each), name=each.name) for each in workers]
     try:

@@ -31,6 +31,7 @@ import sqlalchemy as sa
 from cloudcore.clock import Clock
 from cloudcore.db.base import Connection, Database
 from cloudcore.db.refusals import NO_ROOM
+from cloudcore.db.rows import json_text
 from cloudcore.db.statement import Statement, listed, text_list
 from cloudcore.errors import PlatformError
 from cloudcore.jobs.background import record_before_stop, repeated
@@ -56,7 +57,7 @@ class WorkerLocks:
 
     @contextmanager
     def locked(self, worker_id: str) -> Iterator[None]:
-        """Lock the file of a new worker during the block; delete the files of long dead workers.
+        """Lock the file of a new worker during the block; delete those of workers long dead.
 
         If the disk has no space even for an empty file, lock none: should this worker die, other
         workers wait for the end of its leases.
@@ -183,7 +184,7 @@ _FREE_TURN: Final = Statement(
 )
 
 
-def free_leases(tx: Connection, holders: Sequence[str], now: int) -> None:
+def _free_leases(tx: Connection, holders: Sequence[str], now: int) -> None:
     """Make the jobs and chores of dead workers due, and their lease tokens invalid.
 
     Jobs with more than `QUICK_ATTEMPTS` attempts, and chores whose last turn also ended by death,
@@ -195,7 +196,7 @@ def free_leases(tx: Connection, holders: Sequence[str], now: int) -> None:
         known = msgspec.json.decode(row, type=Fault) if row else None
         if known is not None and known.code == TURN_LOST[0]:
             continue
-        fault = msgspec.json.encode(next_fault(known, *TURN_LOST, now)).decode()
+        fault = json_text(next_fault(known, *TURN_LOST, now))
         tx.execute(_FREE_TURN, chore=name, fault=fault, now=now)
 
 
@@ -222,12 +223,12 @@ class DeadHolders:
 
     async def free(self, *holders: str) -> None:
         """Free the leases of workers that are known to have stopped."""
-        await self.database.write_relaxed(free_leases, sorted(holders), self.clock())
+        await self.database.write_relaxed(_free_leases, sorted(holders), self.clock())
 
 
 @asynccontextmanager
 async def noticing_deaths(dead: DeadHolders, worker_id: str) -> AsyncIterator[None]:
-    """Free the leases of dead workers, now and during the block; then free those of `worker_id`."""
+    """Free the leases of dead workers, now and during the block; after it, those of `worker_id`."""
     try:
         await dead.look()
     except PlatformError as error:

@@ -41,7 +41,7 @@ def next_fault(known: Fault | None, code: str, message: str, now: int) -> Fault:
 def add_fault(
     faults: Sequence[Fault], code: str, message: str, now: int, *, subject: str = ""
 ) -> list[Fault]:
-    """Return `faults` with one more; one with this code and subject is counted again instead.
+    """Return `faults` with one more, or with the one of this code and subject counted again.
 
     Beyond `MAX_FAULTS` distinct faults, the subject of a new one is dropped.
     """

@@ -55,15 +55,15 @@ class StepFailed(Exception):
 Step = Callable[[Job], Awaitable[Next | Done]]
 """Does the work at `job.cursor` and returns what to commit.
 
-Its effects outside the database may happen more than once, because a worker can die before the
-commit. Those of its `change` happen once. Bind dependencies with `functools.partial`.
+The step's effects outside the database may happen more than once, because a worker can die before
+the commit. The effects of its `change` happen once. Bind dependencies with `functools.partial`.
 """
 
 GaveUp = Callable[[Connection, Job], object]
 """Applies the consequences of a job's failure, in the transaction that ends the job.
 
-It gets the failed job with its fault. It must not raise an error: then the job would not end, and
-would fail again after its lease.
+The function gets the failed job with its fault. It must not raise an error: otherwise the job would
+not end, and would fail again after its lease.
 """
 
 

@@ -18,9 +18,9 @@ import sqlalchemy as sa
 
 from cloudcore.clock import Clock, uuid7
 from cloudcore.db.base import Connection, Database
-from cloudcore.db.rows import bound, deletion, forget_all, given
+from cloudcore.db.rows import bound, deletion, forget_all, given, json_text
 from cloudcore.db.schema import ByteOrdered, Id, Moment, partial_index
-from cloudcore.db.statement import Statement, listed, page, text_list
+from cloudcore.db.statement import Statement, listed, paged, text_list
 from cloudcore.db.tables import RowNumber, columns, refers, table
 from cloudcore.jobs.kinds import Done, JobKind, Next
 from cloudcore.jobs.queue import Job, NewJob, enqueue
@@ -89,12 +89,10 @@ _ADD: Final = Statement(
     )
     .inline()
 )
-_PENDING: Final = Statement(
-    page(
-        sa.select(_o.id, _o.account_id, _o.type, _o.payload, _o.created_at)
-        .where(given(_o.account_id), _o.delivered_at.is_(None))
-        .order_by(_o.sequence)
-    )
+_PENDING: Final = paged(
+    sa.select(_o.id, _o.account_id, _o.type, _o.payload, _o.created_at)
+    .where(given(_o.account_id), _o.delivered_at.is_(None))
+    .order_by(_o.sequence)
 )
 _MARK: Final = Statement(
     # A delivered event is kept for a while, without its payload.
@@ -134,7 +132,7 @@ def emit_all(
             id=event_id,
             account_id=account_id,
             type=event_type,
-            payload=msgspec.json.encode(payload).decode(),
+            payload=json_text(payload),
             now=now,
         )
     return ids
@@ -160,8 +158,9 @@ async def forget_undelivered(database: Database, clock: Clock) -> int:
 async def _deliver(
     database: Database, clock: Clock, subscribers: Sequence[Subscriber], job: Job
 ) -> Next | Done:
-    assert job.account_id is not None
-    events = await database.read(_pending, job.account_id, BATCH)
+    account_id = job.account_id
+    assert account_id is not None
+    events = await database.read(_pending, account_id, BATCH)
     delivered: list[str] = []
     for event in events:
         try:
@@ -172,21 +171,19 @@ async def _deliver(
                 raise
             break  # mark the events before it; the next step retries it
         delivered.append(event.id)
-    change = partial(_mark, delivered, clock())
+    now = clock()
+
+    def mark(tx: Connection) -> None:
+        tx.execute(_MARK, ids=text_list(delivered), now=now)
+
+    def finish(tx: Connection) -> None:
+        mark(tx)
+        if _pending(tx, account_id, 1):  # emitted since they were read
+            _enqueue_delivery(tx, account_id, now)
+
     if len(delivered) < len(events) or len(events) == BATCH:
-        return Next(None, change)
-    return Done(partial(_finish, change, job.account_id, clock()))
-
-
-def _mark(delivered: Sequence[str], now: int, tx: Connection) -> None:
-    tx.execute(_MARK, ids=text_list(delivered), now=now)
-
-
-def _finish(mark: partial[None], account_id: str, now: int, tx: Connection) -> None:
-    """Mark the events as delivered; enqueue a new job if there are more."""
-    mark(tx)
-    if _pending(tx, account_id, 1):
-        _enqueue_delivery(tx, account_id, now)
+        return Next(None, mark)
+    return Done(finish)
 
 
 def _enqueue_delivery(tx: Connection, account_id: str, now: int) -> None:

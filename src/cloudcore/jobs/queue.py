@@ -17,7 +17,7 @@ from sqlalchemy.dialects.postgresql import insert
 
 from cloudcore.clock import microseconds, uuid7
 from cloudcore.db.base import Connection, Row
-from cloudcore.db.rows import ONE, ZERO, bound, columns_of, deletion, given
+from cloudcore.db.rows import ONE, bound, columns_of, deletion, first, given, json_text
 from cloudcore.db.statement import Statement, listed, page, text_list
 from cloudcore.jobs.faults import Fault, next_fault
 from cloudcore.jobs.tables import NO_LEASE, UNFINISHED, jobs
@@ -44,9 +44,8 @@ class NewJob(NamedTuple):
     """Unique among unfinished jobs of one kind."""
     delay_seconds: float = 0
     hastens: bool = False
-    """True if an unfinished job with this kind and key shall be due no later than this one would
-    be. If a worker has leased that job, it becomes due at this time once its step has ended, or at
-    the end of the step's own pause if that is earlier."""
+    """True to make an unfinished job of the same kind and key due no later than this job would be.
+    If a worker has leased that job, it becomes due by then as soon as its step has ended."""
 
 
 class Job(NamedTuple):
@@ -113,11 +112,11 @@ _ENQUEUE_OR_HASTEN: Final = Statement(
     ).returning(_j.id)
 )
 _FIRST_DUE: Final = Statement(
-    sa.select(_j.due_at)
-    .where(_j.due_at.is_not(None), _j.kind.in_(listed("kinds")))
-    .order_by(_j.due_at)
-    .limit(ONE)
-    .offset(ZERO)
+    first(
+        sa.select(_j.due_at)
+        .where(_j.due_at.is_not(None), _j.kind.in_(listed("kinds")))
+        .order_by(_j.due_at)
+    )
 )
 _DUE: Final = page(
     sa.select(_j.id)
@@ -209,8 +208,8 @@ def enqueue(tx: Connection, new: NewJob, now: int) -> str:
     """Enqueue a job in the transaction of its cause; return its id.
 
     If a job of this kind and `dedup_key` is unfinished, return that job's id; if `new` hastens, the
-    job may become due earlier. It is locked until `tx` ends, so it cannot finish without seeing
-    this transaction's writes. The commit wakes this process's workers.
+    job may become due earlier. The job is locked until `tx` ends, so it cannot finish without
+    seeing this transaction's writes. The commit wakes this process's workers.
     """
     tx.announce()
     row = tx.row(
@@ -220,7 +219,7 @@ def enqueue(tx: Connection, new: NewJob, now: int) -> str:
         dedup_key=new.dedup_key,
         account_id=new.account_id,
         resource=new.resource,
-        arguments=_json(new.arguments),
+        arguments=json_text(new.arguments),
         due_at=later(now, new.delay_seconds),
         now=now,
     )
@@ -240,6 +239,7 @@ class LeaseTerms(NamedTuple):
 
     token: str
     until: int
+    """The end of the lease, in microseconds since the epoch."""
     limit: int
     kinds: Collection[str]
     """The kinds that the worker can run."""
@@ -281,13 +281,13 @@ def advance(tx: Connection, job: Job, cursor: object, until: int, now: int) -> J
     Return the changed job; raise `LeaseLost` if the lease was lost.
     """
     held = {"id": job.id, "held": job.lease_token}
-    if not tx.execute(_CONTINUE, **held, cursor=_json(cursor), lease_end=until, now=now):
+    if not tx.execute(_CONTINUE, **held, cursor=json_text(cursor), lease_end=until, now=now):
         raise LeaseLost
     return job._replace(cursor=cursor, attempts=1, due_at=until, fault=None, updated_at=now)
 
 
 def begin_step(tx: Connection, job: Job) -> None:
-    """Drop the job's wakes so far, because the next step reads the changes that caused them.
+    """Clear the job's `wake_at`, because the next step reads the changes that woke the job.
 
     Call this at the end of the transaction, after `advance` and the change of the ended step.
     """
@@ -300,7 +300,7 @@ def pause(tx: Connection, job: Job, cursor: object, due_at: int, now: int) -> Jo
     Return the changed job; raise `LeaseLost` if the lease was lost.
     """
     held = {"id": job.id, "held": job.lease_token}
-    row = tx.row(_RELEASE, **held, cursor=_json(cursor), due_at=due_at, now=now)
+    row = tx.row(_RELEASE, **held, cursor=json_text(cursor), due_at=due_at, now=now)
     if row is None:
         raise LeaseLost
     return _job(row)
@@ -333,9 +333,9 @@ def record_failure(
     pause = retry_seconds(current.attempts)
     after = current._replace(lease_token=None, lease_holder=None, fault=fault, updated_at=now)
     if pause is None:
-        tx.execute(_FAIL, id=job.id, fault=_json(fault), now=now)
+        tx.execute(_FAIL, id=job.id, fault=json_text(fault), now=now)
         return after._replace(state="failed", due_at=None, finished_at=now)
-    row = tx.row(_POSTPONE, id=job.id, fault=_json(fault), due_at=later(now, pause), now=now)
+    row = tx.row(_POSTPONE, id=job.id, fault=json_text(fault), due_at=later(now, pause), now=now)
     assert row is not None
     return after._replace(due_at=row[0])
 
@@ -343,10 +343,6 @@ def record_failure(
 def later(now: int, seconds: float) -> int:
     """Return the moment `seconds` after `now`."""
     return now + microseconds(seconds)
-
-
-def _json(value: object) -> str:
-    return msgspec.json.encode(value).decode()
 
 
 def _job(row: Row) -> Job:

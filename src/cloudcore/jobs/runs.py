@@ -2,7 +2,7 @@
 
 Runs of all kinds have a state, progress, counts by name, faults, and a starter. For each kind and
 scope (such as an account), one runs at a time. A job does the work, with a step function that a
-family writes (`run_kind`); each of its transactions also updates the run's counts.
+family writes (`run_kind`); the changes of its steps also add to the run's progress.
 
 The step receives the run. `Done` ends the run as succeeded, in the transaction of its change. A
 `StepFailed` is retried as for any job; when the job is given up, the run ends as failed, in the
@@ -21,8 +21,8 @@ from sqlalchemy.dialects.postgresql import insert
 
 from cloudcore.clock import MICROSECONDS, Clock
 from cloudcore.db.base import Connection, Database
-from cloudcore.db.rows import bound, columns_of, count, find_all, find_one, given
-from cloudcore.db.statement import Statement, page
+from cloudcore.db.rows import bound, columns_of, count, find_all, find_one, given, json_text
+from cloudcore.db.statement import Statement, paged
 from cloudcore.jobs import faults
 from cloudcore.jobs.faults import Fault
 from cloudcore.jobs.kinds import Done, JobKind, Next
@@ -120,9 +120,7 @@ _FIND: Final = Statement(_BY_ID.where(_OF))
 _FIND_BY_ID: Final = Statement(_BY_ID)
 _LOCK: Final = Statement(_BY_ID.with_for_update())
 _FIND_RUNNING: Final = Statement(_ROWS.where(_OF, RUNNING))
-_LIST: Final = Statement(
-    page(_ROWS.where(_OF, _r.id < sa.bindparam("before")).order_by(_r.id.desc()))
-)
+_LIST: Final = paged(_ROWS.where(_OF, _r.id < sa.bindparam("before")).order_by(_r.id.desc()))
 _COUNT: Final = Statement(sa.select(sa.func.count()).select_from(runs).where(_OF))
 _PROGRESS: Final = Statement(
     runs.update()
@@ -160,8 +158,8 @@ def start_run(tx: Connection, new: NewRun, now: int) -> Run:
         kind=new.kind,
         account_id=new.account_id,
         scope_id=new.scope_id,
-        arguments=_json(new.arguments),
-        counts=_json(dict.fromkeys(new.counts, 0)),
+        arguments=json_text(new.arguments),
+        counts=json_text(dict.fromkeys(new.counts, 0)),
         started_by=new.started_by,
         started_by_source=new.started_by_source,
         now=now,
@@ -182,7 +180,7 @@ def find_run(tx: Connection, kind: str, scope_id: str, run_id: str) -> Run | Non
     return find_one(tx, _run, _FIND, kind=kind, scope_id=scope_id, id=run_id)
 
 
-def find_run_by_id(tx: Connection, run_id: str) -> Run | None:
+def _find_run_by_id(tx: Connection, run_id: str) -> Run | None:
     """Return a run of any kind and scope, or None if it was deleted."""
     return find_one(tx, _run, _FIND_BY_ID, id=run_id)
 
@@ -248,7 +246,7 @@ def end_run(tx: Connection, run_id: str, now: int, fault: Fault | None = None) -
         _END,
         run_id=run_id,
         outcome=ended.state,
-        now_faults=_json(ended.faults),
+        now_faults=json_text(ended.faults),
         reason=ended.fault,
         now=now,
     )
@@ -276,13 +274,9 @@ def _write(tx: Connection, run: Run) -> None:
         run_id=run.id,
         now_done=run.done,
         now_total=run.total,
-        now_counts=_json(run.counts),
-        now_faults=_json(run.faults),
+        now_counts=json_text(run.counts),
+        now_faults=json_text(run.faults),
     )
-
-
-def _json(value: object) -> str:
-    return msgspec.json.encode(value).decode()
 
 
 def _run(*row: Any) -> Run:  # noqa: ANN401 - as the columns
@@ -334,7 +328,7 @@ class _RunWork(NamedTuple):
     on_end_committed: OnEndCommitted
 
     async def take_step(self, job: Job) -> Next | Done:
-        run = await self.database.read(find_run_by_id, _run_id(job))
+        run = await self.database.read(_find_run_by_id, _run_id(job))
         if run is None or run.state != "running":
             return Done()
         outcome = await self.step(run, job)

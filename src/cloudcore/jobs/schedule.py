@@ -69,7 +69,7 @@ class SchedulerPace:
     lease_seconds: float = 60
     """Duration of a lease, after which a dead worker's chore is due; renewed at a third of it."""
     look_seconds: float = 60
-    """Maximum time between two looks at the rows."""
+    """Maximum time between two reads of the rows."""
     retry_seconds: float = 2
     """Pause after the database was unavailable."""
     spread_seconds: float = 1
@@ -159,13 +159,14 @@ class Scheduler(BackgroundTask):
             self._due_at = await self._database.read(schedule_rows.due_times, list(self._chores))
             now = self._clock()  # after a slow read, an earlier time would make due times wrong
             await self._correct(now)
-            due = [name for name, due_at in self._due_at.items() if due_at <= now]
-            due = [name for name in due if name not in self._under_way]
+            chores = self._due_at.items()
+            due = [name for name, at in chores if at <= now and name not in self._under_way]
             if not due:
                 return
             token, until = self._new_id(), later(now, self._pace.lease_seconds)
-            terms = schedule_rows.TurnTerms(token, until, self._holder)
-            leased = await self._database.write_relaxed(schedule_rows.lease, due, terms, now)
+            leased = await self._database.write_relaxed(
+                schedule_rows.lease, due, token, until, now, self._holder
+            )
         except Unavailable as error:
             _log.warning("the schedule cannot be read: %s", error)
             await self._pause(self._pace.retry_seconds)

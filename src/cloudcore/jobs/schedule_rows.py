@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Final, NamedTuple
+from typing import Final
 
 import msgspec
 import sqlalchemy as sa
 from sqlalchemy.dialects.postgresql import insert
 
 from cloudcore.db.base import Connection
+from cloudcore.db.rows import find_all, json_text
 from cloudcore.db.statement import Statement, listed, text_list
 from cloudcore.jobs.faults import Fault, next_fault
 from cloudcore.jobs.tables import NO_LEASE, schedules
@@ -71,30 +72,32 @@ def due_times(tx: Connection, names: Sequence[str]) -> dict[str, int]:
     return {row[0]: row[1] for row in tx.rows(_LIST, names=text_list(names))}
 
 
-class TurnTerms(NamedTuple):
-    """The parameters of a scheduler's lease."""
+def lease(
+    tx: Connection,
+    names: Sequence[str],
+    token: str,
+    until: int,
+    now: int,
+    holder: str | None = None,
+) -> list[str]:
+    """Lease those of the chores `names` that are still due, and return their names.
 
-    token: str
-    until: int
-    holder: str | None = None
-    """Id of the worker process, so that its leases can be freed if it dies."""
-
-
-def lease(tx: Connection, names: Sequence[str], terms: TurnTerms, now: int) -> list[str]:
-    """Lease those of the chores `names` that are still due, and return their names."""
-    rows = tx.rows(
+    `holder` is the id of the worker process, so that its leases can be freed if it dies.
+    """
+    return find_all(
+        tx,
+        str,
         _LEASE,
         names=text_list(names),
-        lease_token=terms.token,
-        lease_holder=terms.holder,
-        lease_end=terms.until,
+        lease_token=token,
+        lease_holder=holder,
+        lease_end=until,
         now=now,
     )
-    return [row[0] for row in rows]
 
 
 def hasten(tx: Connection, name: str, seen: int, now: int) -> bool:
-    """Make a chore due now if its due time is still `seen`, else return False."""
+    """Make a chore due now, if its due time is still `seen`; otherwise return False."""
     return tx.execute(_HASTEN, chore=name, seen=seen, now=now) == 1
 
 
@@ -119,5 +122,5 @@ def end(
     if fault is not None:
         row = tx.row(_LOCK_OURS, **turn)
         known = msgspec.json.decode(row[0], type=Fault) if row and row[0] else None
-        stored = msgspec.json.encode(next_fault(known, *fault, now)).decode()
+        stored = json_text(next_fault(known, *fault, now))
     return tx.execute(_END, **turn, due_at=due_at, fault=stored, now=now) == 1

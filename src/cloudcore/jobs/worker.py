@@ -217,7 +217,7 @@ class JobWorker(BackgroundTask):
 def _commit(
     job: Job, outcome: Next | Done, now: int, lease_end: int, tx: Connection, *, keep: bool
 ) -> tuple[Job | None, object]:
-    """Apply a step's change and advance its job; return (the job if still leased, the result).
+    """Apply a step's change and advance its job; return the job, if still leased, and the result.
 
     The job stays leased if `keep` is true and its next step has no delay. Advance the job first:
     its row must be locked before the change reads anything.

@@ -4,7 +4,7 @@ Only https is allowed, and only addresses of the public internet. An operator ca
 listed origin may have any address and may be plain HTTP; hosts in a listed network are called over
 https. For webhooks alone, plain HTTP is allowed too.
 
-`ipaddress.is_global` does not check for public addresses: in Python 3.11 it is true for multicast,
+`ipaddress.is_global` is no check for public addresses: in Python 3.11 it is true for multicast,
 for ``64:ff9b::7f00:1`` (127.0.0.1 behind NAT64), ``2002:7f00:1::`` (6to4), ``::127.0.0.1``,
 ``fec0::1``, ``3fff::1`` and ``192.88.99.1``. So the list is our own.
 
@@ -178,7 +178,8 @@ def check_addresses(
 ) -> None:
     """Check all addresses of a destination.
 
-    Raise `NotAllowed` if there is none, or one is neither public nor in a listed network.
+    Raise `NotAllowed` if there is none, or if one is neither public nor in a listed network. A
+    listed origin may have any address.
     """
     if not addresses:
         raise NotAllowed(f"{destination.host} has no address")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from functools import cached_property
 from ipaddress import ip_address
 from typing import TYPE_CHECKING, Any, Final
 
@@ -24,7 +25,6 @@ class DnsResolver:
 
     def __init__(self, server: tuple[str, int] | None = None) -> None:
         self._server = server
-        self._dns: Dns | None = None
 
     async def cname(self, name: str) -> str | None:
         """Return the target of a name's CNAME, with a final dot, or None if it has none.
@@ -78,19 +78,19 @@ class DnsResolver:
         from dns import exception, resolver  # noqa: PLC0415 - a tenth of a second
 
         try:
-            return await self._resolver().resolve(name, kind, search=False)
+            return await self._dns.resolve(name, kind, search=False)
         except (resolver.NXDOMAIN, resolver.NoAnswer):
             return None
         except (exception.DNSException, OSError) as error:
             raise DnsFailed(f"{name} was not resolved: {type(error).__name__}") from None
 
-    def _resolver(self) -> Dns:
+    @cached_property
+    def _dns(self) -> Dns:
         from dns.asyncresolver import Resolver as Dns  # noqa: PLC0415 - a tenth of a second
 
-        if self._dns is None:
-            self._dns = Dns(configure=self._server is None)
-            if self._server is not None:
-                host, port = self._server
-                self._dns.nameservers, self._dns.port = [host], port
-            self._dns.lifetime = _LOOKUP_SECONDS
-        return self._dns
+        made = Dns(configure=self._server is None)
+        if self._server is not None:
+            host, made.port = self._server
+            made.nameservers = [host]
+        made.lifetime = _LOOKUP_SECONDS
+        return made

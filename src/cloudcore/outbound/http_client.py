@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections import defaultdict
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import cached_property
@@ -35,7 +34,7 @@ from cloudcore.outbound.http_connection import (
 
 
 class BodyRate:
-    """Measures the rate of one body, over seconds of waiting.
+    """Checks that a body arrives fast enough.
 
     Only the time in which the reader waited counts: a slow disk on our side is not the host's
     fault.
@@ -66,52 +65,43 @@ IDLE_SECONDS: Final = 20.0
 
 
 class IdleConnections:
-    """The idle connections of one client, by origin."""
+    """The idle connections of one client, which has few origins."""
 
     def __init__(self, max_per_origin: int) -> None:
         self._max_per_origin = max_per_origin
-        self._kept: defaultdict[str, list[tuple[HttpConnection, asyncio.TimerHandle]]] = (
-            defaultdict(list)
-        )
+        self._kept: dict[HttpConnection, tuple[str, asyncio.TimerHandle]] = {}
+        """Each connection with its origin and the timer that closes it; the last used is last."""
 
     def take(self, origin: str) -> HttpConnection | None:
         """Return the most recently used connection that is still open, or None."""
-        kept = self._kept.get(origin, [])
-        while kept:
-            connection, timer = kept.pop()
-            timer.cancel()
-            if not kept:
-                self._kept.pop(origin, None)
+        for connection in reversed(self._of(origin)):
+            self._kept.pop(connection)[1].cancel()
             if connection.is_reusable:
                 return connection
             connection.abort()
         return None
 
     def give_back(self, origin: str, connection: HttpConnection) -> None:
-        """Store a connection for reuse if its response was read to the end; otherwise close it."""
-        kept = self._kept[origin]
-        if not connection.is_reusable or len(kept) >= self._max_per_origin:
+        """Store a connection for reuse; close it if it cannot be reused, or there are enough."""
+        if not connection.is_reusable or len(self._of(origin)) >= self._max_per_origin:
             connection.abort()
-            if not kept:
-                del self._kept[origin]
             return
-        loop = asyncio.get_running_loop()
-        timer = loop.call_later(IDLE_SECONDS, self._drop, origin, connection)
-        kept.append((connection, timer))
+        timer = asyncio.get_running_loop().call_later(IDLE_SECONDS, self._drop, connection)
+        self._kept[connection] = origin, timer
 
     def close(self) -> None:
         """Close all connections."""
-        for kept in self._kept.values():
-            for connection, timer in kept:
-                timer.cancel()
-                connection.abort()
+        for connection, (_, timer) in self._kept.items():
+            timer.cancel()
+            connection.abort()
         self._kept.clear()
 
-    def _drop(self, origin: str, connection: HttpConnection) -> None:
+    def _of(self, origin: str) -> list[HttpConnection]:
+        return [each for each, (known, _) in self._kept.items() if known == origin]
+
+    def _drop(self, connection: HttpConnection) -> None:
+        del self._kept[connection]
         connection.abort()
-        left = [each for each in self._kept.pop(origin, []) if each[0] is not connection]
-        if left:
-            self._kept[origin] = left
 
 
 MAX_IDLE: Final = 8
@@ -230,7 +220,7 @@ class HttpClient:
         headers: Mapping[str, str] | None = None,
         body: bytes | None = None,
     ) -> AsyncIterator[HttpAnswer]:
-        """Send a request and yield the response; leaving the block ends both, even in the middle.
+        """Send a request and yield the response; the rest of its body is not read after the block.
 
         Raise `NotAllowed` if the URL or one of its addresses may not be called, `RequestFailed` if
         the host cannot be reached, or its response is not valid.

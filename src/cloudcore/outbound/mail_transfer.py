@@ -47,7 +47,7 @@ _MOST_REASON: Final = 400
 _PERMANENT: Final = 500
 _OF_SENDER: Final = ("5.1.7", "5.1.8", "5.7.")
 """Codes about the sender's address, or about a policy that refuses the sender (RFC 3463 §3.2 and
-§3.8). Many servers reply with them only to the recipient."""
+§3.8). Many servers reply with these codes only to ``RCPT``."""
 
 
 class Envelope(NamedTuple):
@@ -178,7 +178,7 @@ class DirectSender:
 
     @cached_property
     def _tls(self) -> ssl.SSLContext:
-        return unverified_tls()
+        return _unverified_tls()
 
 
 @dataclass(frozen=True)  # no slots: cached properties
@@ -222,7 +222,7 @@ class SmarthostSender:
                 ) as smtp,
             ):
                 if not is_tls and smtp.supports_extension("starttls"):
-                    await _start_tls(smtp, where.host, tls or unverified_tls())
+                    await _start_tls(smtp, where.host, tls or _unverified_tls())
                     is_tls = True
                 if where.user:
                     await self._sign_in(smtp, is_tls=is_tls)
@@ -263,9 +263,9 @@ class SmarthostSender:
 
 
 def _reachable(addresses: list[Address], source: str | None) -> tuple[list[Address], str | None]:
-    """Return (addresses, source), keeping the addresses of the IP version of `source`.
+    """Return the addresses with the IP version of `source`, and `source`.
 
-    If there are none, return all addresses, and no source.
+    If there are none, return all addresses, and None as the source.
     """
     of = None if source is None else literal_address(source)
     same = [each for each in addresses if of is not None and each.version == of.version]
@@ -381,7 +381,7 @@ def _words(error: BaseException) -> str:
     return (" ".join(str(cause).split()) or type(cause).__name__)[:_MOST_REASON]
 
 
-def unverified_tls() -> ssl.SSLContext:
+def _unverified_tls() -> ssl.SSLContext:
     """Return a context that accepts any certificate; for use in place of plain text."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False

@@ -1,18 +1,14 @@
-"""Receive a request body, on our own server or any other.
+"""Receive a request body, on our own server or any other ASGI server.
 
-Our server leaves a body in the socket until the application reads it. Its extension
-``scope["extensions"]["entrepot.held_body"]`` (`HeldBody`) moves the body to a sink in a bulk
-thread. On another ASGI server the same call uses ``receive()``.
-
-A small body is read into memory; a bulk thread writes a large one to a file. Without a declared
-length only the bytes can tell which it is, so `read_few` reads the start. The start of a large body
-is given back to the connection, so that `receive_into` moves the body in whole units, without
-another copy.
+Our server leaves a body in the socket until the application reads it, or a bulk thread moves it to
+a sink (`HeldBody`). On another server, `receive_into` uses ``receive()``. `read_few` reads a small
+body into memory. The start of a larger body goes back to the connection (`from_body_start`), so
+that `receive_into` moves the body in whole units, without another copy.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, MutableMapping
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 from cloudcore.threads import TRANSFERS
@@ -40,6 +36,21 @@ class FileRegion(NamedTuple):
     offset: int
     count: int  # type: ignore[assignment] # hides tuple.count, as sendfile names it
 
+    def message(self, *, more_body: bool = False) -> Message:
+        """Return the message that sends the range (extension ``http.response.zerocopysend``)."""
+        return {
+            "type": "http.response.zerocopysend",
+            "file": self.descriptor,
+            "offset": self.offset,
+            "count": self.count,
+            "more_body": more_body,
+        }
+
+
+def header_values(scope: Mapping[str, Any], name: bytes) -> list[bytes]:
+    """Return all values of a request's header, in order."""
+    return [value for found, value in scope["headers"] if found == name]
+
 
 class HeldBody(Protocol):
     """A request body that is still in the socket (ASGI extension ``entrepot.held_body``)."""
@@ -48,19 +59,19 @@ class HeldBody(Protocol):
         """Move the whole body to `sink`, then call `finish`, both in a bulk thread.
 
         `finish` gets True if the body arrived completely, False if the client disconnected, stalled
-        past the time limit or broke the framing. Return its result. Exceptions of `sink` or
-        `finish` are raised here, and the connection closes after the response.
+        past the time limit or broke the framing. Return the result of `finish`. Exceptions of
+        `sink` or `finish` are raised here, and the connection closes after the response.
         """
 
     def give_back(self, data: bytes) -> None:
-        """Take back `data`, all bytes read so far, to deliver them again before the others."""
+        """Take back `data`, all bytes read so far, and deliver them again before the rest."""
 
     def when_lost(self, call: Callable[[], None] | None) -> None:
-        """Call `call` when the connection is lost, or now if it is; None cancels the call."""
+        """Call `call` when the connection is lost, at once if it already is; None cancels that."""
 
 
 class Body(Protocol):
-    """A body, received and finished in a bulk thread (`receive_into`)."""
+    """Moves the body of one request: `receive_into` without `scope` and `receive`."""
 
     async def __call__(self, sink: Sink, finish: Callable[[bool], T], /) -> T:
         """Pass the body to `sink`; return ``finish(is_complete)``."""
@@ -197,11 +208,12 @@ def _received_again(
 
 async def begin_stream(parts: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
     """Read the first part, so that its errors are raised here; return an iterator over all."""
-    return _with_first(await anext(parts, b""), parts)
+    first = await anext(parts, b"")
 
+    async def all_parts() -> AsyncIterator[bytes]:
+        if first:
+            yield first
+        async for part in parts:
+            yield part
 
-async def _with_first(first: bytes, rest: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    if first:
-        yield first
-    async for part in rest:
-        yield part
+    return all_parts()

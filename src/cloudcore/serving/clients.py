@@ -21,7 +21,7 @@ Network = IPv4Network | IPv6Network
 def source_address(
     peer: str | None, forwarded_for: Sequence[bytes], trusted: Sequence[Network]
 ) -> Address | None:
-    """Return the nearest address that is not a trusted proxy's; None if the peer has no IP.
+    """Return the nearest address that is no trusted proxy's; None if the peer has no IP address.
 
     Each proxy appends its peer to ``X-Forwarded-For``. So the field is read from the right, up to
     the first address that is not a trusted proxy; entries further left can be forged.
@@ -38,12 +38,6 @@ def source_address(
         if not _is_inside(address, trusted):
             break
     return address
-
-
-def is_trusted(peer: str, trusted: Sequence[Network]) -> bool:
-    """Return True if this peer is a trusted proxy."""
-    address = _parse(peer)
-    return address is not None and _is_inside(address, trusted)
 
 
 def rate_subject(address: Address | None) -> str:
@@ -75,7 +69,7 @@ _log = logging.getLogger(__name__)
 
 
 class ProxyWatch:
-    """Warns, once per process, of a proxy that is not trusted; ignores requests not forwarded."""
+    """Logs one warning per process if all forwarded requests come from one untrusted peer."""
 
     def __init__(self) -> None:
         self._peer = ""
@@ -88,7 +82,9 @@ class ProxyWatch:
         """Inspect a request; log the warning if the peer looks like an untrusted proxy."""
         if self._is_over or peer is None or not any(name in _FORWARDED for name, _ in headers):
             return
-        if is_trusted(peer, trusted) or (self._peer and peer != self._peer):
+        address = _parse(peer)
+        is_trusted = address is not None and _is_inside(address, trusted)
+        if is_trusted or (self._peer and peer != self._peer):
             self._is_over = True
             return
         self._peer = peer

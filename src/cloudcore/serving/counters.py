@@ -31,7 +31,7 @@ class CountedEvent(NamedTuple):
 
     key: str
     metric: str
-    """Without ``_total``; events of one metric differ in their labels' values."""
+    """Its name without ``_total``; events of one metric differ in their labels' values."""
     documentation: str
     labels: Mapping[str, str] = {}
     scale: int = 1
@@ -39,7 +39,7 @@ class CountedEvent(NamedTuple):
 
 
 class ApplicationEvents(NamedTuple):
-    """The events that an application counts, and the requests whose outcomes are events."""
+    """The events that an application counts, and the requests whose outcomes are counted too."""
 
     events: Sequence[CountedEvent] = ()
     outcomes: Mapping[tuple[str, bytes], str] = {}
@@ -62,7 +62,7 @@ QUOTAS: Final = "quota"
 Measure = Callable[[], Awaitable[Sequence[Gauge]]]
 
 
-def outcome_of(status: int) -> str:
+def _outcome_of(status: int) -> str:
     """Return the outcome of a status: succeeded, refused, limited or failed (also for 0)."""
     if status == 429:
         return "limited"
@@ -86,7 +86,7 @@ BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0, 30.0, 1
 """Upper bounds of the duration histogram in seconds; a further bucket has no bound."""
 
 KEPT_OUTCOMES = ("hit", "confirmed", "missed")
-"""What became of requests whose answers are kept; see `KeptAnswers.take_counts`."""
+"""Outcomes of requests whose answers can be kept; see `KeptAnswers.take_counts`."""
 
 _METHOD_INDEX = {name: index for index, name in enumerate(METHODS)}
 _OTHER = len(METHODS) - 1
@@ -105,7 +105,6 @@ _AT_KEPT = 2
 _AT_KEPT_BYTES = _AT_KEPT + len(KEPT_OUTCOMES)
 _AT_PLANES = _AT_KEPT_BYTES + 1
 _CELL_BYTES = 8
-_LIMITED = 429
 
 
 @dataclass(slots=True)
@@ -225,7 +224,7 @@ class Counter:
             return
         if record.reason == TLS_HELLO:
             return  # neither a request nor an error: what follows is counted
-        start = _AT_PLANES + self._planes.counted_at(record.plane) * _PLANE_CELLS
+        start = _AT_PLANES + self._planes.counted_at[record.plane] * _PLANE_CELLS
         method = _METHOD_INDEX.get(record.method, _OTHER)
         counted = start + method * _CLASSES + record.status // 100
         cells[counted] += 1
@@ -235,15 +234,15 @@ class Counter:
             cells[start + _AT_RECEIVED] += record.received
         if record.sent:
             cells[start + _AT_SENT] += record.sent
-        if record.status == _LIMITED:
+        if record.status == 429:
             cells[_AT_LIMITED] += 1
         if record.event:
             self.count(record.event, 1)
         outcomes = self._outcomes.get((record.method, record.path))
         if outcomes is not None:
-            self.count(f"{outcomes}.{outcome_of(record.status)}", 1)
+            self.count(f"{outcomes}.{_outcome_of(record.status)}", 1)
         elif cache is not None and not (record.received or record.event):
-            # The next ones count no more than this.
+            # Later records that share the cache change no other cells.
             offsets = (_AT_DURATIONS, _AT_MICROSECONDS, _AT_SENT)
             cache.cells = (counted, *(start + offset for offset in offsets))
 

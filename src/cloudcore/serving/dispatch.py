@@ -50,10 +50,6 @@ _begin_request_ids()
 os.register_at_fork(after_in_child=_begin_request_ids)
 
 
-def _stay() -> None:
-    """Do nothing: the default hook before the server stops."""
-
-
 class Dispatcher:
     """An ASGI application that dispatches to one application per plane, on any server.
 
@@ -85,7 +81,7 @@ class Dispatcher:
         """Called with the key and amount of a `CountedEvent`; set by the server."""
         self.kept: KeptAnswers | None = None
         """Answers that the server may repeat by itself; set at the application's start."""
-        self.leave: Callable[[], None] = _stay
+        self.leave: Callable[[], None] = lambda: None
         """Called when the server is told to stop but still serves for a while; must not block."""
         self.measure: Measure = measure_nothing
         """Measures the gauges of the application; the server calls it at a scrape."""

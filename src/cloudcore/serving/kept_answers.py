@@ -2,7 +2,7 @@
 
 The whole head of a request, with its credential, is the key. With an answer, the application
 supplies the read that proves it (`KeepTerms`). If the database still has the version of the last
-proof, the answer is sent at once; otherwise the read is repeated, and must find the same. After a
+proof, the answer is sent at once; otherwise the read must return the same result again. After a
 commit, answers about one resource share reads where possible (`Siblings`); otherwise each answer
 would need its own read. See docs/explanation/kept-answers.md.
 """
@@ -25,13 +25,13 @@ MOST_ANSWER_BYTES: Final = 64 * 1024
 """Longest head of a request, and longest answer, that are kept."""
 ENTRY_BYTES: Final = 1500
 ANSWER_BYTES: Final = 1500
-"""What the objects of an entry and of an answer take, besides their bytes."""
+"""Memory that an entry and an answer take, in bytes, besides the bytes that they hold."""
 MOST_TOGETHER: Final = 64
 """Most answers that are proved by one read."""
 
 
 class AnswerProof(NamedTuple):
-    """The proof of an answer: it is unchanged while `look` with `given` returns `found`.
+    """Proves that an answer is unchanged: `look`, called with `given`, still returns `found`.
 
     The application read `found` before the content of its answer, or in the same statement. A
     changed value must not return to an earlier one, unless the answer is the same again too.
@@ -43,8 +43,8 @@ class AnswerProof(NamedTuple):
     revision: Callable[..., Hashable] | None = None
     """A cheaper read that many proofs share.
 
-    Called with all of `given` but the last. While its result stays the same, so does that of
-    `look`; but the result None proves nothing.
+    Called with all of `given` but the last. While its result stays the same, the result of `look`
+    stays the same too; but the result None proves nothing.
     """
     read_many: Callable[..., Mapping[Hashable, Hashable]] | None = None
     """One read in place of the `look` of several proofs that differ only in the last value of
@@ -65,7 +65,7 @@ class ProofResults(NamedTuple):
 
 
 class Siblings:
-    """The state of answers whose proofs differ only in the last item of `given`."""
+    """Shared state of the answers whose proofs differ only in the last item of `given`."""
 
     __slots__ = ("__weakref__", "_lately", "_more", "_sent", "revision", "version")
 
@@ -75,11 +75,11 @@ class Siblings:
         self.revision: Hashable = None
         """The answers' revision at that version; None if unknown."""
         self._sent: dict[KeptAnswer, None] = {}
-        """The answers that have `read_many`; the one that was sent last is at the end."""
+        """The answers that have `read_many`; the one sent last is at the end."""
         self._lately = 0
         """How many answers were sent since the version changed."""
         self._more = 0
-        """Maximum number of other answers that the next read takes."""
+        """Maximum number of other answers that the next read proves too."""
 
     def note_sent(self, answer: KeptAnswer) -> None:
         """Mark an answer as sent, so that it is among the first to be proved after a commit."""
@@ -88,7 +88,7 @@ class Siblings:
         self._lately += 1
 
     def take(self, answer: KeptAnswer, version: int) -> list[KeptAnswer]:
-        """Return `answer` and those to prove with it at this version of the database.
+        """Return `answer` and the siblings to prove in the same read, at this database version.
 
         The first read after a commit takes as many answers as were sent since the previous commit,
         each further read twice as many as the one before. So a lone client costs little, and many
@@ -127,19 +127,9 @@ class KeptAnswer:
     """A rendered answer, shared by all requests that have the same answer."""
 
     __slots__ = (
-        "after",
-        "before",
-        "key",
-        "looks_with_others",
-        "proof",
-        "revision",
-        "siblings",
-        "size",
-        "status_line",
-        "taken",
-        "users",
-        "version",
-    )
+        "after", "before", "key", "looks_with_others", "proof", "revision", "siblings", "size",
+        "status_line", "taken", "users", "version",
+    )  # fmt: skip
 
     def __init__(self, key: AnswerKey, siblings: Siblings | None) -> None:
         self.key = key
@@ -157,7 +147,7 @@ class KeptAnswer:
         self.users = 0
 
     def has_revision_of(self, version: int) -> bool:
-        """Return True if the answer, known by the siblings' revision, is unchanged at a version."""
+        """Return True if the siblings' revision proves the answer unchanged at `version`."""
         siblings = self.siblings
         if siblings is None or siblings.version != version or siblings.revision is None:
             return False
@@ -174,18 +164,11 @@ class KeptAnswer:
 
 
 class KeptEntry:
-    """The kept answer for one request, and the parts of its record."""
+    """The kept answer for one request, and the parts of the record that its repeats share."""
 
     __slots__ = (
-        "answer",
-        "noted",
-        "record",
-        "record_end",
-        "record_start",
-        "server",
-        "size",
-        "until",
-    )
+        "answer", "noted", "record", "record_end", "record_start", "server", "size", "until",
+    )  # fmt: skip
 
     def __init__(
         self, answer: KeptAnswer, keep: KeepTerms, record: RequestRecord, server: object, size: int
@@ -287,7 +270,7 @@ class KeptAnswers:
     ) -> bool:
         """Return True if the first of the answers is proved; drop that answer if it has changed.
 
-        If another one has changed, its own next request will detect that.
+        A change of any other answer is detected at the next request for it.
         """
         for answer, found in zip(answers[1:], looked.found[1:], strict=True):
             if answer.proof is not None and found == answer.proof.found:
@@ -319,7 +302,11 @@ class KeptAnswers:
         record: RequestRecord,
         server: object,
     ) -> None:
-        """Cache the answer to `head`: its status line, and what follows the common lines."""
+        """Cache the answer to `head`: its status line, and all that follows the common lines.
+
+        An answer that is too large, or in which the request id does not occur exactly once, is not
+        cached.
+        """
         if len(head) > MOST_HEAD_BYTES or len(rendered) > MOST_ANSWER_BYTES:
             return
         before, found, after = rendered.partition(record.request_id.encode() or b"\0")
@@ -380,10 +367,9 @@ class KeptAnswers:
 
 
 def _look(tx: Connection, answers: Sequence[KeptAnswer], revision: Hashable) -> ProofResults:
-    """Run the read that proves some siblings; several of them must have a `read_many`.
+    """Run the read that proves `answers`, which are siblings; for several, it is `read_many`.
 
-    `revision` is the siblings' current revision, or None if it is unknown. Pass it only if it does
-    not prove them.
+    `revision` is their current revision, which does not prove them, or None if it is unknown.
     """
     proofs = [answer.proof for answer in answers if answer.proof is not None]
     first = proofs[0]

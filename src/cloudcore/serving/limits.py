@@ -149,10 +149,10 @@ class Unsent:
 
 
 def give_back_unused() -> None:
-    """Return free pages of malloc to the system. It takes up to some 20 ms.
+    """Return free pages of malloc to the system, which takes up to some 20 ms.
 
-    Buffers of a MiB leave holes that malloc retains: after bodies of 64 MiB in both directions by
-    twelve clients, 17 to 30 MiB of a worker's 80 to 110.
+    Buffers of a MiB leave holes that malloc retains: 17 to 30 of a worker's 80 to 110 MiB, after
+    twelve clients have sent and fetched bodies of 64 MiB.
     """
     libc = ctypes.CDLL(None)
     if hasattr(libc, "malloc_trim"):

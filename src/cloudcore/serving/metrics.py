@@ -6,6 +6,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import accumulate
 from typing import Final
 
 from prometheus_client import CollectorRegistry, generate_latest
@@ -29,7 +30,7 @@ from cloudcore.serving.counters import (
 )
 
 MEASURED_SECONDS: Final = 5.0
-"""Seconds for which measured gauges are shown again, as measuring reads the database."""
+"""Seconds for which measured gauges are reused, as measuring reads the database."""
 
 _log = logging.getLogger(__name__)
 
@@ -127,12 +128,8 @@ def _families(
 
 def _cumulate(counts: list[int]) -> list[tuple[str, float]]:
     """Return the cumulative buckets of a histogram, as Prometheus requires."""
-    total = 0
-    buckets = []
-    for bound, count in zip((*map(str, BUCKETS), "+Inf"), counts, strict=True):
-        total += count
-        buckets.append((bound, float(total)))
-    return buckets
+    bounds = (*map(str, BUCKETS), "+Inf")
+    return [(bound, float(total)) for bound, total in zip(bounds, accumulate(counts), strict=True)]
 
 
 class MetricsApplication:
@@ -166,7 +163,7 @@ class MetricsApplication:
         await send({"type": "http.response.body", "body": body})
 
     async def _renew_gauges(self) -> None:
-        """Measure the gauges again, unless that was done a moment ago; drop stale ones."""
+        """Measure the gauges if they are older than `MEASURED_SECONDS`; on failure, drop them."""
         async with self._measuring:
             if self._monotonic() < self._measure_at:
                 return

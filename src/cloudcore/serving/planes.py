@@ -26,7 +26,7 @@ class Plane(NamedTuple):
     refusal_body: RefusalBody
     """Makes the body of an error response of the server itself."""
     refusal_headers: bytes = b""
-    """Header lines of such a response, each with its CRLF."""
+    """Header lines of these error responses, each with its CRLF."""
     prefixes: tuple[bytes, ...] = ()
     """First segments of its raw paths, such as ``b"/v2"``; empty for every path."""
     port: int | None = None
@@ -35,7 +35,7 @@ class Plane(NamedTuple):
     """Host names in lower case. One with a leading dot is a domain and all its subdomains, except
     those that another plane names. Empty for every host."""
     refusal_type: bytes = b"application/json"
-    """Media type of such a body."""
+    """Media type of the body that `refusal_body` makes."""
     is_empty: bool = False
     """True if nothing is served at its paths."""
     logged_parameters: frozenset[bytes] = frozenset()
@@ -64,7 +64,8 @@ class Planes:
         self.planes: Final = planes
         self.names: Final = tuple(dict.fromkeys(plane.name for plane in planes))
         """Labels of the planes, without duplicates."""
-        self._counted_at = tuple(self.names.index(plane.name) for plane in planes)
+        self.counted_at: Final = tuple(self.names.index(plane.name) for plane in planes)
+        """For each plane, the index in `names` of the label under which it is counted."""
         self._with_host = any(plane.hosts for plane in planes)
         self._by_port = {
             plane.port: at for at, plane in enumerate(planes) if plane.port is not None
@@ -110,10 +111,6 @@ class Planes:
             ):
                 return at
         return len(self.planes) - 1
-
-    def counted_at(self, plane: int) -> int:
-        """Return the index in `names` of the label under which a plane is counted."""
-        return self._counted_at[plane]
 
 
 def _plain_refusal(status: int, message: str, request_id: str) -> bytes:

@@ -67,15 +67,14 @@ class RecordAnswers(Generic[B]):
         nouns: str = "",
         named: str = "",
     ) -> None:
-        """Make the types of answers whose record, of the type `record`, is in the field `one`.
+        """Make the types of answers that contain records of the type `record`.
 
-        The records of a page are in the field `many`, by default the plural of `one`. In the
-        OpenAPI document a record is called `noun`, by default `one`, and several are called
-        `nouns`, by default its plural. The answers' types are called One and Many followed by
-        `named`, by default the record's class name without Record or Answer.
-
-        `show` returns the record for a row, which is its last argument; by default it is
-        `answer_of`.
+        - `one`: the field of the record in an answer with one.
+        - `show`: returns the record for a row, its last argument; by default `answer_of`.
+        - `many`: the field of the records in a page; by default the plural of `one`.
+        - `noun`, `nouns`: a record and several in the OpenAPI document; by default as `one`.
+        - `named`: what follows One and Many in the names of the types; by default the class name
+          of the record without Record or Answer.
         """
         self._record: Final = record
         self._one: Final = one

@@ -26,6 +26,7 @@ from cloudcore import errors
 from cloudcore.db.base import ConstraintViolated
 from cloudcore.iam.vocabulary import Vocabulary
 from cloudcore.serving.asgi import Receive as ServerReceive
+from cloudcore.serving.asgi import header_values
 from cloudcore.serving.bodies.budget import BODIES
 from cloudcore.serving.counters import QUOTAS
 from cloudcore.serving.dispatch import new_request_id
@@ -66,10 +67,10 @@ Needs = NamedDependency[SkipValidation[T]]
 def family_routes(
     name: str, handlers: Sequence[HTTPRouteHandler], *, has_platform: bool = True
 ) -> Router:
-    """Return the router of the family `name`; its handlers may take the family's `Needs`.
+    """Return the router of the family `name`, whose handlers may have a parameter ``needs``.
 
-    The application passes them ``needs[name]``. `has_platform` is False if the application may have
-    no platform; the handlers then have no ``ctx``. A path belongs to one family.
+    The parameter gets ``needs[name]`` of the `ControlPlane`. `has_platform` is False if that may
+    have no platform; the handlers then have no ``ctx``. A path belongs to one family.
     """
 
     def alone(scope: Scope) -> Any:  # noqa: ANN401 - of any family
@@ -204,11 +205,8 @@ class ControlPlane:
 
     async def _answer(self, scope: HTTPScope, receive: Receive, send: Send) -> None:
         request_id = scope.setdefault("state", {}).setdefault("request_id", new_request_id())
-        for name, value in scope["headers"]:
-            if name == b"x-request-id":
-                _log.info(
-                    "request %s is called %r by the client", request_id, value.decode("latin-1")
-                )
+        for value in header_values(scope, b"x-request-id"):
+            _log.info("request %s is called %r by the client", request_id, value.decode("latin-1"))
         state = RequestState(scope, receive, send, request_id)
         scope["state"][_PLANE] = self
         if scope["method"] == "HEAD":
@@ -225,7 +223,6 @@ class ControlPlane:
 
 
 def _plane_of(scope: Scope) -> ControlPlane:
-    """Return the application that received a request."""
     plane: ControlPlane = scope["state"][_PLANE]
     return plane
 
@@ -322,7 +319,7 @@ def _error_headers(error: errors.PlatformError, state: RequestState) -> dict[str
 
 
 async def _read_request(request: Request[Any, Any, Any]) -> Reply[Any] | None:
-    """Read the body and claim the ``Idempotency-Key``; return its recorded reply, or None."""
+    """Read the body and claim the ``Idempotency-Key``; return the key's recorded reply, or None."""
     state = request_state_of(request.scope)
     spec, context = state.spec, state.context
     if spec is None:
@@ -349,7 +346,10 @@ async def _read_request(request: Request[Any, Any, Any]) -> Reply[Any] | None:
 
 
 async def _is_empty(request: Request[Any, Any, Any], spec: RouteSpec) -> bool:
-    """Return True if a request has no body or, for a POST, an empty object; read little more."""
+    """Return True if a request has no body or, for a POST, an empty object.
+
+    This reads little more than `_LONGEST_EMPTY` bytes.
+    """
     headers = dict(request.scope["headers"])
     has_none = not headers.get(b"content-length", b"").strip(b"0")
     if has_none and b"transfer-encoding" not in headers:
@@ -372,9 +372,7 @@ async def _claim(
     request: Request[Any, Any, Any], context: RequestContext, spec: RouteSpec
 ) -> Reply[Any] | None:
     scope = request.scope
-    key = idempotency.parse_key(
-        [value for name, value in scope["headers"] if name == b"idempotency-key"]
-    )
+    key = idempotency.parse_key(header_values(scope, b"idempotency-key"))
     if key is None:
         return None
     assert context.caller is not None
@@ -407,10 +405,9 @@ def _raw_path(scope: Scope) -> bytes:
 def _check_content_type(scope: Scope, body: bytes) -> None:
     if not body:
         return
-    headers = scope["headers"]
-    if any(name == b"content-encoding" for name, _ in headers):
+    if header_values(scope, b"content-encoding"):
         raise errors.UnsupportedMediaType("send the body as it is, without Content-Encoding")
-    types = [value for name, value in headers if name == b"content-type"]
+    types = header_values(scope, b"content-type")
     if len(types) != 1 or not _JSON.fullmatch(types[0]):
         raise errors.UnsupportedMediaType("send the body with Content-Type: application/json")
 
@@ -431,18 +428,11 @@ def _stream(scope: Scope) -> RequestStream:
     return RequestStream(scope, state.receive, _context(scope), limit)
 
 
-def _whose(scope: Scope) -> str:
-    """Return the id of the request's account or person, or an empty string."""
-    context = request_state_of(scope).context
-    caller = None if context is None else context.caller
-    return "" if caller is None else caller.account_id or caller.id
-
-
 class _CheckedRequest(Request[Any, Any, Any]):
     """A request whose body is read within the limits, and parsed strictly."""
 
     async def body(self) -> bytes:
-        """Return the whole body."""
+        """Return the whole body; raise `InvalidInput` if it did not arrive completely."""
         try:
             return await super().body()
         except InternalServerException:
@@ -450,13 +440,15 @@ class _CheckedRequest(Request[Any, Any, Any]):
 
     async def json(self) -> Any:  # noqa: ANN401 - the type the handler asks for
         """Return the body, decoded as the type of the handler's parameter."""
-        spec = request_state_of(self.scope).spec
+        state = request_state_of(self.scope)
+        spec = state.spec
         assert spec is not None
+        whose = "" if state.context is None else state.context.account_or_person
         body = await self.body()
         async with _refusing_first(self.scope):
             if len(body) <= INLINE_BYTES:
                 return decode(body, spec.body)
-            return await DOCUMENTS.run(_whose(self.scope), decode, body, spec.body)
+            return await DOCUMENTS.run(whose, decode, body, spec.body)
 
 
 class _Response(Response[Any]):
@@ -466,13 +458,9 @@ class _Response(Response[Any]):
         if isinstance(content, Reply):
             options["status_code"] = content.status
             options["media_type"] = content.content_type
-            options["headers"] = _reply_headers(content)
+            headers = {"Location": content.location} if content.location is not None else {}
+            if content.is_replayed:
+                headers["Idempotency-Replayed"] = "true"
+            options["headers"] = headers
             content = content.body
         super().__init__(content, **options)
-
-
-def _reply_headers(reply: Reply[Any]) -> dict[str, str]:
-    headers = {"Location": reply.location} if reply.location is not None else {}
-    if reply.is_replayed:
-        headers["Idempotency-Replayed"] = "true"
-    return headers

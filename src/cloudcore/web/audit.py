@@ -1,6 +1,6 @@
-"""The database of a request that changes something: its first write checks and records the change.
+"""The database of a request that changes something: its first write is checked and audited.
 
-Both happen in the transaction of the change. So an operation cannot omit the check that its route
+Both happen in the write's transaction. So an operation cannot omit the check that its route
 declares, nor its audit event; a change that is rolled back has no event.
 """
 
@@ -13,7 +13,7 @@ from cloudcore.db.base import Connection, Database, P, T
 
 
 class AuditedDatabase:
-    """Checks and records the first write of a request; relaxed writes are only bookkeeping."""
+    """Checks and audits the first write of a request; relaxed writes are only bookkeeping."""
 
     def __init__(
         self, database: Database, begin: Callable[[], None], conclude: Callable[[Connection], None]
@@ -34,7 +34,7 @@ class AuditedDatabase:
     async def write(
         self, change: Callable[Concatenate[Connection, P], T], /, *args: P.args, **kwargs: P.kwargs
     ) -> T:
-        """Run a change, as `Database.write` does; the first one is also checked and recorded."""
+        """Run a change, as `Database.write` does; the first one is also checked and audited."""
         if self._is_concluded:
             return await self._database.write(change, *args, **kwargs)
 

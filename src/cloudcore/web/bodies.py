@@ -51,7 +51,7 @@ class Identified(Protocol):
 
 
 def reference_to(key: Identified) -> KeyReference:
-    """Return the reference to a key for a response; without a name if the key was deleted."""
+    """Return the reference to a key for a response; only its id if the key was deleted."""
     return KeyReference(id=key.id, crn=or_absent(key.crn), name=or_absent(key.name))
 
 

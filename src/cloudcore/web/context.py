@@ -68,7 +68,7 @@ class ControlSettings:
 
     @property
     def signed_in_at(self) -> str:
-        """Return the base URL to which the console's sign-ins return."""
+        """Return the base URL of the console, to which its sign-ins return."""
         return self.console_url or self.auth_url
 
     @property
@@ -107,15 +107,11 @@ AUTHENTICATOR: Final[Port[Authenticator]] = Port("platform.authenticator")
 
 
 MeterRequest = Callable[[str, str], None]
-"""Counts a request of an account, to the family that answered it."""
+"""Counts a request; gets the account's id and the name of the family that answered."""
 
 
 def _same(value: Any) -> Any:  # noqa: ANN401 - of any type
     return value
-
-
-def _meter_nothing(_account_id: str, _family: str) -> None:
-    pass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,8 +127,8 @@ class Platform:
     passwords: PasswordChecks = field(default_factory=PasswordChecks)
     proxy_watch: ProxyWatch = field(default_factory=ProxyWatch)
     auditor: Auditor | None = None
-    """Records every change, or None to record nothing."""
-    meter_request: MeterRequest = _meter_nothing
+    """Writes an audit event for every change; None to write none."""
+    meter_request: MeterRequest = lambda _account_id, _family: None
     """Counts a request that was answered; it must be quick."""
 
 
@@ -174,8 +170,7 @@ class RequestContext:
         self._authenticator = platform.authenticator
         self._database: Database = platform.database
         self.database: Database = platform.database
-        """Its writes check and record the change of an operation with an action, in their
-        transaction."""
+        """An `AuditedDatabase` if the request makes a change and its route has an action."""
         self.change_check: ChangeCheck | None = None
         """Called at the end of the change's transaction."""
         self.details: dict[str, object] = {}
@@ -199,7 +194,7 @@ class RequestContext:
         self.caller: Principal | None = None
         """None only on public routes."""
         self.authenticate: Callable[[], Awaitable[Principal]] | None = None
-        """Authenticates the caller by the request's access token, as of now."""
+        """Authenticates the request's access token, as of now; None on public routes."""
         self.policies: Sequence[Policy] = ()
         """The caller's identity policies, if the route has an action."""
         self.allowed_somewhere = True
@@ -220,6 +215,11 @@ class RequestContext:
         self._path = path
         self._query_string = query_string
 
+    @property
+    def account_or_person(self) -> str:
+        """Return the id of the caller's account, or of a person; empty if there is no caller."""
+        return "" if self.caller is None else self.caller.account_id or self.caller.id
+
     def authorize(
         self,
         resource: str,
@@ -238,12 +238,21 @@ class RequestContext:
         asked = action or self.action
         assert asked is not None, "a route without an action has nothing to authorize"
         self.asked = asked, resource
-        question = self._question(asked, resource, work)
+        caller = self.caller
+        question = Question(
+            caller=caller and Caller(caller.crn, caller.account_id or caller.organization_id),
+            action=asked,
+            resource=resource,
+            resource_account_id=Crn.parse(resource).account,
+            source_ip=self.source_ip,
+            now=self.clock(),
+            work=work,
+        )
         verdict = decide(question, self.policies, resource_policy)
-        if verdict is Verdict.NEEDS_RESOURCE_POLICY and self.caller and not self.caller.account_id:
+        if verdict is Verdict.NEEDS_RESOURCE_POLICY and caller and not caller.account_id:
             verdict = Verdict.NEEDS_OWNER
         if not verdict.is_allowed:
-            raise refusal(asked, verdict if self.allowed_somewhere else None, self.caller)
+            raise refusal(asked, verdict if self.allowed_somewhere else None, caller)
         if self.asked not in self.authorized:  # a transaction may be tried again
             self.authorized.append(self.asked)
 
@@ -301,9 +310,7 @@ class RequestContext:
 
         Raise `InvalidInput` if the query's marker does not belong to this list.
         """
-        caller = self.caller
-        whose = "" if caller is None else caller.account_id or caller.id
-        return Pager(self.keyring, query, (self._path, whose, *within))
+        return Pager(self.keyring, query, (self._path, self.account_or_person, *within))
 
     async def commit(
         self,
@@ -313,12 +320,12 @@ class RequestContext:
         location: Callable[[T], str] | None = None,
         details: Callable[[T], Mapping[str, object] | None] | None = None,
     ) -> Reply[B]:
-        """Run `change`, and record its response under the ``Idempotency-Key`` in one transaction.
+        """Run `change`, and store its response under the ``Idempotency-Key``, in one transaction.
 
         `wrap` converts the result of `change` to the body, which by default is the result; like
-        `change` it may run more than once. The response has the route's status. `details` maps the
-        result to additional details of the audit event, or to None if nothing was changed, so that
-        no event is written.
+        `change` it may run more than once. `location` maps the result to the ``Location`` header,
+        `details` to additional details of the audit event, or to None if nothing was changed, so
+        that no event is written. The response has the route's status.
 
         Raise `InProgress` if another attempt has taken over; nothing was changed.
         """
@@ -357,7 +364,7 @@ class RequestContext:
         resource: str = "",
         details: Mapping[str, object] | None = None,
     ) -> None:
-        """Record an event other than the operation's change, such as a sign-in, for each owner."""
+        """Write an audit event beside that of the operation, such as a sign-in, for each owner."""
         if self.auditor is None:
             return
         for owner_id in owners:
@@ -375,9 +382,10 @@ class RequestContext:
         owners: Owners | None = None,
         resource: str = "",
     ) -> None:
-        """Count a refused attempt for the audit log, which is written later.
+        """Count a refused attempt; the auditor writes its event later.
 
-        The event belongs to `owner_id` or, if passed, to those that `owners` then finds.
+        The event belongs to `owner_id` or, if `owners` is passed, to the owners that this function
+        returns when the event is written.
         """
         if self.auditor is not None:
             event = self._event(owner_id, action, (resource,), principal, source, {})
@@ -411,7 +419,7 @@ class RequestContext:
         self._record_change(tx)
 
     def _record_change(self, tx: Connection, more: Mapping[str, object] | None = None) -> None:
-        """Record the operation's change, in its transaction."""
+        """Write the change's audit event, if the route has an action and it was authorized."""
         if self.auditor is None or self.action is None or not self.authorized:
             return
         assert self.caller is not None
@@ -443,7 +451,7 @@ class RequestContext:
         )
 
     def note_answered(self, family: str) -> None:
-        """Meter this request, which was not refused, for the caller's account."""
+        """Meter this request, which was not refused, if the caller acts in an account."""
         if self.caller is not None and self.caller.account_id is not None:
             self._meter_request(self.caller.account_id, family)
 
@@ -453,7 +461,7 @@ class RequestContext:
             raise RuntimeError(f"{self.action} was never authorized")
 
     async def record(self, status: int, body: bytes, content_type: str) -> None:
-        """Record an error as the outcome under the ``Idempotency-Key``."""
+        """Store an error as the outcome under the ``Idempotency-Key``."""
         assert self.claim is not None
         reply: Reply[object] = Reply(status, body, content_type=content_type)
         await self._database.write(self._complete, self.claim, reply)
@@ -465,23 +473,11 @@ class RequestContext:
         sealed = outcome.seal(self.keyring, claim.scope)
         idempotency.complete(connection, claim, reply.status, sealed)
 
-    def _question(self, action: str, resource: str, work: StepBudget | None) -> Question:
-        caller = self.caller
-        return Question(
-            caller=caller and Caller(caller.crn, caller.account_id or caller.organization_id),
-            action=action,
-            resource=resource,
-            resource_account_id=Crn.parse(resource).account,
-            source_ip=self.source_ip,
-            now=self.clock(),
-            work=work,
-        )
-
 
 def refusal(
     action: str, verdict: Verdict | None = None, caller: Principal | None = None
 ) -> AccessDenied:
-    """Return the error for a verdict; None means that the action is allowed on no resource."""
+    """Return the error for a refused action; without a verdict, it is allowed on no resource."""
     why = "your policies allow it on no resource" if verdict is None else verdict.value
     if verdict is None and caller is not None and caller.account_id is None:
         why = "a person calls account services in an assumed role"

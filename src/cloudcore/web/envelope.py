@@ -7,7 +7,6 @@ message.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from http import HTTPStatus
 from typing import Any, Final, NamedTuple
 from uuid import uuid4
 
@@ -15,7 +14,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from cloudcore import errors
-from cloudcore.error_codes import status_and_code
+from cloudcore.error_codes import TABLE, status_and_code
 from cloudcore.resource_names import Uuid
 from cloudcore.serving.asgi import Scope, Send
 from cloudcore.wire import ResponseBody
@@ -32,17 +31,13 @@ def render(error: errors.PlatformError, request_id: str) -> tuple[int, dict[str,
     return status, {"error": content}
 
 
-_SERVER_CODES: Final[dict[int, str]] = {
-    HTTPStatus.METHOD_NOT_ALLOWED: "METHOD_NOT_ALLOWED",
-    HTTPStatus.REQUEST_ENTITY_TOO_LARGE: "PAYLOAD_TOO_LARGE",
-    HTTPStatus.INTERNAL_SERVER_ERROR: "INTERNAL_ERROR",
-    HTTPStatus.SERVICE_UNAVAILABLE: "SERVICE_UNAVAILABLE",
-}
+_CODES: Final = dict(reversed(TABLE.values()))
+"""A code for each status; of several error classes, the first in the table counts."""
 
 
 def server_refusal(status: int, message: str, request_id: str) -> bytes:
     """Return the body for a refusal by the server itself, before any application runs."""
-    code = _SERVER_CODES.get(status, "INVALID_INPUT")
+    code = _CODES.get(status, "INVALID_INPUT")
     error = {"code": code, "message": message, "request_id": request_id}
     return msgspec.json.encode({"error": error})
 

@@ -1,7 +1,7 @@
 """Authenticate and authorize requests: answer 401 and 403 before anything reveals what exists.
 
-Runs for every route before its body is read. Access is denied by default: a route without a spec is
-not served.
+The guard runs for every route, before the body is read. Access is denied by default: a route
+without a spec is not served.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from cloudcore.iam.decision import could_allow
 from cloudcore.iam.principal import Principal
 from cloudcore.iam.vocabulary import Vocabulary
 from cloudcore.resource_names import parse_uuid
+from cloudcore.serving.asgi import header_values
 from cloudcore.serving.clients import rate_subject, source_address
 from cloudcore.web.context import Origin, Platform, RequestContext, refusal
 from cloudcore.web.path_tails import PLACEHOLDER
@@ -76,29 +77,29 @@ class Guard:
     async def _admit(
         self, platform: Platform, state: RequestState, connection: Connection, spec: RouteSpec
     ) -> None:
-        headers = connection.scope["headers"]
-        client = connection.scope.get("client")
+        scope = connection.scope
+        client = scope.get("client")
         platform.proxy_watch.note(
-            client[0] if client else None, headers, platform.settings.trusted_proxies
+            client[0] if client else None, scope["headers"], platform.settings.trusted_proxies
         )
         context = state.context = RequestContext(
             platform,
             request_id=state.request_id,
             source_ip=source_address(
                 client[0] if client else None,
-                _values(headers, b"x-forwarded-for"),
+                header_values(scope, b"x-forwarded-for"),
                 platform.settings.trusted_proxies,
             ),
             action=spec.action,
             status=spec.status,
-            path=connection.scope["path"],
-            query_string=connection.scope["query_string"],
+            path=scope["path"],
+            query_string=scope["query_string"],
             vocabulary=self._vocabulary,
-            user_agent=next(iter(_values(headers, b"user-agent")), None),
-            parameters=connection.scope["path_params"],
+            user_agent=next(iter(header_values(scope, b"user-agent")), None),
+            parameters=scope["path_params"],
             is_change=spec.method not in ("GET", "HEAD"),
         )
-        credentials = _values(headers, b"authorization")
+        credentials = header_values(scope, b"authorization")
         if not spec.public:
             context.authenticate = partial(_authenticate, platform, state, context, credentials)
             context.caller = await context.authenticate()
@@ -107,7 +108,7 @@ class Guard:
             with suppress(Unauthenticated):
                 context.caller = await _authenticate(platform, state, context, credentials)
         if context.caller is not None:
-            log = connection.scope["state"]  # for the access log
+            log = scope["state"]  # for the access log
             log["principal"], log["source"] = context.caller.crn, context.caller.source
         if spec.action is not None:
             await self._check_action(platform, state, context, spec.action)
@@ -150,7 +151,10 @@ async def _authenticate(
 
 
 async def _limit(state: RequestState, context: RequestContext, spec: RouteSpec) -> None:
-    """Count a request against the rate limit of its caller, or else of its address."""
+    """Count a request against the rate limit of its caller, or else of its address.
+
+    Raise `RateLimited` if the limit is exceeded.
+    """
     caller = context.caller
     whose = f"principal:{caller.id}" if caller else f"address:{rate_subject(context.source_ip)}"
     budget, now = context.settings.budget, context.clock()
@@ -187,7 +191,3 @@ def _check_ids(spec: RouteSpec, parameters: Mapping[str, Any]) -> None:
         if spec.malformed_id == 400:
             raise InvalidInput(f"{name} is a UUID", field=name, reason="malformed")
         raise NotFound("there is no such thing")
-
-
-def _values(headers: Any, name: bytes) -> list[bytes]:  # noqa: ANN401 - the scope's pairs
-    return [value for found, value in headers if found == name]

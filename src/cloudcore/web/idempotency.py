@@ -54,7 +54,7 @@ idempotency_records = table(
 
 
 class InProgress(Conflict):
-    """Another attempt with the same key is running, or has taken over this one."""
+    """Another attempt with the same key is running, or has taken over the record of this one."""
 
     retry_after = 1
 
@@ -242,9 +242,10 @@ class RunOnce:
     async def __call__(
         self, principal: str, operation: str, key: str, action: Callable[[], Awaitable[bytes]]
     ) -> bytes | None:
-        """Run `action`, or wait for the worker that runs it; return its outcome, or None after 5 s.
+        """Run `action`, unless it was run before with this key, and return its outcome.
 
-        If an action raises, it has no outcome; the next request runs it again.
+        If another worker is running it, wait up to 5 s for its outcome, then return None. If
+        `action` raises, there is no outcome, and the next call runs it again.
         """
         scope = KeyScope(principal, operation, key)
         claim = Claim(scope, key, self._new_id())

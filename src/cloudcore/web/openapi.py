@@ -191,16 +191,13 @@ def _answered(route: KernelRoute) -> Any:  # noqa: ANN401 - a type
         return None
     if returned.annotation in (None, type(None), Reply) or returned.is_subclass_of((str, bytes)):
         return None
-    return None if _is_framework(returned.annotation) else returned.annotation
+    origin = getattr(returned.annotation, "__origin__", returned.annotation)
+    is_framework = str(getattr(origin, "__module__", "")).startswith("litestar")
+    return None if is_framework else returned.annotation
 
 
 def _gives_stream(route: KernelRoute) -> bool:
     return route.handler.parsed_fn_signature.return_type.is_subclass_of(StreamReply)
-
-
-def _is_framework(annotation: Any) -> bool:  # noqa: ANN401 - a type
-    origin = getattr(annotation, "__origin__", annotation)
-    return str(getattr(origin, "__module__", "")).startswith("litestar")
 
 
 def _operation(route: KernelRoute, types: _Types, errors: ErrorShape) -> Json:
@@ -304,7 +301,8 @@ def _request_body(spec: RouteSpec, types: _Types) -> Json | None:
 
 def _response(status: int, route: KernelRoute, types: _Types, errors: ErrorShape) -> Json:
     spec = route.spec
-    headers = _headers(_header_names(status, spec))
+    names = _header_names(status, spec)
+    headers = {name: {"$ref": f"#/components/headers/{name}"} for name in names}
     if status in spec.pages:
         content: Json = {"text/html": {"schema": {"type": "string"}}}
         if status == HTTPStatus.BAD_REQUEST and not spec.takes_body:  # refused before the handler
@@ -357,10 +355,6 @@ def _header_names(status: int, spec: RouteSpec) -> tuple[str, ...]:
     if spec.method == "POST" and status in (HTTPStatus.CREATED, HTTPStatus.ACCEPTED):
         names += ("Location",)
     return names
-
-
-def _headers(names: Sequence[str]) -> Json:
-    return {name: {"$ref": f"#/components/headers/{name}"} for name in names}
 
 
 def described_fields(types: Sequence[Any]) -> dict[str, dict[str, str]]:

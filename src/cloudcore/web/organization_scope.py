@@ -21,7 +21,7 @@ async def authorize_organization(
 ) -> str:
     """Authorize the route's action on an organization; return the id in lower case, as stored.
 
-    Raise `AccessDenied` if no policy allows the action; `policy` returns that of the membership.
+    Raise `AccessDenied` if no policy allows the action; `policy` finds that of the membership.
     """
     owner_id = organization_id.lower()
     crn = organization_ref(owner_id, "").crn

@@ -30,7 +30,7 @@ class Tails:
     """Finds the tails of paths, by the templates of the routes that declare one."""
 
     def __init__(self, templates: Iterable[str] = ()) -> None:
-        self._heads = [_segments(template)[:-1] for template in templates]
+        self._heads = [template.split("/")[:-1] for template in templates]
 
     def find(self, path: bytes) -> TailedPath | None:
         """Split a path as it was sent; return None if it has no tail or an empty one."""
@@ -43,12 +43,10 @@ class Tails:
 
 
 def collision(template: str, others: Iterable[str]) -> str | None:
-    """Return one of `others` that shares a path with `template`, which has a tail, or None."""
-    head = _segments(template)[:-1]
-    for other in others:
-        if other != template and _collide(head, _segments(other)):
-            return other
-    return None
+    """Return one of `others` that can match a path of `template`, which has a tail; or None."""
+    head = template.split("/")[:-1]
+    colliding = (each for each in others if each != template and _collide(head, each.split("/")))
+    return next(colliding, None)
 
 
 def is_ambiguous(path: bytes) -> bool:
@@ -63,10 +61,6 @@ def is_ambiguous(path: bytes) -> bool:
         or b"%2f" in lowered
         or b"%00" in lowered
     )
-
-
-def _segments(template: str) -> list[str]:
-    return template.split("/")
 
 
 def _fits(expected: str, segment: bytes) -> bool:

@@ -5,16 +5,16 @@ application/x-www-form-urlencoded of the URL Standard, §5.1). A ``+`` means a s
 plus sign in RFC 3986. A percent sign that begins no escape stands for itself.
 
 In a query, unknown parameters are ignored, because other software adds tracking parameters to
-links. A known one must not be repeated and has one spelling: ``5``, never ``5.0``, ``+5``, ``05``
-or ``1e1``. A ``+`` means a space, as in forms, except in parameters marked `PLUS`, whose values
-have no spaces.
+links. A known parameter must not be repeated, and a number has one spelling: ``5``, never ``5.0``,
+``+5``, ``05`` or ``1e1``. A ``+`` means a space, as in forms, except in parameters marked `PLUS`,
+whose values have no spaces.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Hashable
-from functools import cache
+from functools import cache, partial
 from typing import Any, Final, Literal, TypeVar, cast
 from urllib.parse import unquote_to_bytes
 
@@ -44,27 +44,24 @@ def parse_fields(
     If `counts_empty`, empty fields count towards `max_fields`. With `unambiguous`, no name may be
     repeated. For the other options see `decode_text`.
 
-    Raise `InvalidInput` if there are too many fields, or one is refused.
+    Raise `InvalidInput` if there are too many fields, or a field breaks one of these rules.
     """
     if counts_empty and encoded.count(b"&") >= max_fields:
         raise _too_many()
     fields = split_fields(encoded)
     if len(fields) > max_fields:
         raise _too_many()
+    decode = partial(
+        decode_text, plus_is_blank=plus_is_blank, not_utf8=not_utf8, unambiguous=unambiguous
+    )
     found: list[tuple[str, str]] = []
     names: set[str] = set()
     for raw_name, raw_value in fields:
-        name = decode_text(
-            raw_name, plus_is_blank=plus_is_blank, not_utf8=not_utf8, unambiguous=unambiguous
-        )
-        if unambiguous:
-            if name in names:
-                raise InvalidInput("a parameter is given more than once")
-            names.add(name)
-        value = decode_text(
-            raw_value, plus_is_blank=plus_is_blank, not_utf8=not_utf8, unambiguous=unambiguous
-        )
-        found.append((name, value))
+        name = decode(raw_name)
+        if unambiguous and name in names:
+            raise InvalidInput("a parameter is given more than once")
+        names.add(name)
+        found.append((name, decode(raw_value)))
     return found
 
 
@@ -119,7 +116,7 @@ def parse_query(query: bytes, shape: type[T]) -> T:
         InvalidInput: a parameter is invalid; has ``field`` and ``reason``.
 
     """
-    kinds, pluses = _kinds(cast("Hashable", shape)), _pluses(cast("Hashable", shape))
+    kinds = _kinds(cast("Hashable", shape))
     found: dict[str, Any] = {}
     for name, value in split_fields(query):
         parameter = decode_text(name, not_utf8="replace")
@@ -127,8 +124,9 @@ def parse_query(query: bytes, shape: type[T]) -> T:
             continue
         if parameter in found:
             raise _refusal(parameter, "duplicate", "is given more than once")
-        text = _text(parameter, value, plus_is_blank=parameter not in pluses)
-        found[parameter] = _value(parameter, text, kinds[parameter])
+        kind, plus_is_blank = kinds[parameter]
+        text = _text(parameter, value, plus_is_blank=plus_is_blank)
+        found[parameter] = _value(parameter, text, kind)
     return convert(found, shape)
 
 
@@ -156,23 +154,18 @@ def _text(parameter: str, encoded: bytes, *, plus_is_blank: bool) -> str:
 
 
 @cache
-def _kinds(shape: Hashable) -> dict[str, type[inspect.Type]]:
-    """Map each parameter to its type, without None."""
+def _kinds(shape: Hashable) -> dict[str, tuple[type[inspect.Type], bool]]:
+    """Map each parameter to its type, without None, and True if a ``+`` in it means a space."""
     described = inspect.type_info(shape)
     assert isinstance(described, inspect.StructType)
-    return {field.encode_name: _kind(field.type) for field in described.fields}
-
-
-@cache
-def _pluses(shape: Hashable) -> frozenset[str]:
-    """Return the parameters marked `PLUS`."""
-    described = inspect.type_info(shape)
-    assert isinstance(described, inspect.StructType)
-    return frozenset(
-        field.encode_name
+    return {
+        field.encode_name: (_kind(field.type), not _has_plus(field.type))
         for field in described.fields
-        if isinstance(field.type, inspect.Metadata) and (field.type.extra or {}).get("plus")
-    )
+    }
+
+
+def _has_plus(described: inspect.Type) -> bool:
+    return isinstance(described, inspect.Metadata) and bool((described.extra or {}).get("plus"))
 
 
 def _kind(described: inspect.Type) -> type[inspect.Type]:

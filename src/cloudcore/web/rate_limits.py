@@ -15,7 +15,7 @@ from sqlalchemy.dialects.postgresql import insert
 
 from cloudcore.clock import MICROSECONDS
 from cloudcore.db.base import Connection
-from cloudcore.db.rows import ONE, ZERO, deletion
+from cloudcore.db.rows import ONE, ZERO, deletion, find_one
 from cloudcore.db.schema import ByteOrdered, Moment
 from cloudcore.db.statement import Statement
 from cloudcore.db.tables import columns, indexes, table
@@ -30,7 +30,7 @@ rate_windows = table(
 
 
 class Budget(NamedTuple):
-    """The limit of a window."""
+    """How many requests a window admits, and how long it is."""
 
     limit: int
     window_seconds: int
@@ -114,8 +114,7 @@ def count_request(
     whose = {"for_endpoint": endpoint, "for_subject": subject}
     window = advance(None, budget, now)
     if not connection.execute(_OPEN, **whose, **window._asdict()):
-        found = connection.row(_LOCK, **whose)
-        window = advance(Window(*found) if found else None, budget, now)
+        window = advance(find_one(connection, Window, _LOCK, **whose), budget, now)
         connection.execute(_ADVANCE, **whose, **window._asdict())
     return status_of(window, budget, now)
 
@@ -133,8 +132,7 @@ def seconds_exhausted(
     connection: Connection, endpoint: str, subject: str, budget: Budget, now: int
 ) -> int:
     """Return the seconds until a request would be admitted, without counting one; 0 means now."""
-    found = connection.row(_FIND, for_endpoint=endpoint, for_subject=subject)
-    window = Window(*found) if found else None
+    window = find_one(connection, Window, _FIND, for_endpoint=endpoint, for_subject=subject)
     if window is None or window.ends_at <= now or window.admitted < budget.limit:
         return 0
     return status_of(window, budget, now).reset

@@ -2,7 +2,7 @@
 
 All responses pass through here: those of handlers, of the framework and errors.
 
-- Each gets its request id.
+- Each response gets the request's id.
 - The outcome of a request with an ``Idempotency-Key`` is recorded before it is sent.
 - A success without an authorization check is a bug and is replaced by a 500.
 - A success gets ``no-store``, unless its route or its headers say that it may be stored: it may
@@ -100,7 +100,7 @@ class RequestState:
         return start, body
 
     def _is_private(self, headers: list[tuple[bytes, bytes]]) -> bool:
-        """Return True if a success may contain a secret, and its headers do not mention storing."""
+        """Return True if a success may contain a secret, and has no ``Cache-Control`` yet."""
         return not (
             self.spec is None
             or self.spec.may_be_stored
@@ -125,7 +125,7 @@ class RequestState:
         start: types.HTTPResponseStartEvent,
         body: types.HTTPResponseBodyEvent,
     ) -> None:
-        """Record an error that is an outcome; for any other error, delete the record.
+        """Store an error with a recorded status as the outcome; for any other, delete the record.
 
         If the database fails, the response is sent anyway: there was no effect, and the lease
         expires.

@@ -17,7 +17,7 @@ _ENTITY_TAG: Final = re.compile(r'(W/)?"([^"]*)"')
 
 
 def tags_named(header: str, *, strongly: bool = False) -> frozenset[str]:
-    """Return the entity tags in a list, without their quotes; ``*`` yields ``*``.
+    """Return the entity tags that a header lists, without their quotes; ``*`` yields ``*``.
 
     With `strongly`, for ``If-Match``, weak entity tags are left out (§13.1.1).
     """
@@ -38,7 +38,7 @@ Revision = Annotated[
 
 
 class RevisionQuery(msgspec.Struct):
-    """The condition of a change."""
+    """The query parameters of a change that depends on a revision."""
 
     revision: Revision | None = None
 

@@ -67,7 +67,7 @@ class RouteSpec:
     public: bool = False
     """True if no credential is needed."""
     rate_limited: bool = False
-    """Requests are counted by the caller, or else by the address; too many are 429."""
+    """True if requests are counted by caller, or else by address; too many are answered 429."""
     silent_limit: bool = False
     """True if a 429 has no ``Retry-After``, since nobody knows when a retry would succeed."""
     query: type[msgspec.Struct] | None = None
@@ -92,9 +92,9 @@ class RouteSpec:
     tail: str | None = None
     """The last parameter of the path, if it takes the rest of the path, including slashes."""
     takes_stream: bool = False
-    """The handler reads the body itself, as its parameter ``stream``."""
+    """True if the handler reads the body itself, as its parameter ``stream``."""
     max_stream_bytes: int | None = None
-    """Maximum bytes of such a body; None if the handler itself limits them."""
+    """Maximum bytes of a body that is read as ``stream``; None if the handler limits them."""
     family: str | None = None
     """The family whose dependencies the handler may take as ``needs``."""
     id_parameters: tuple[str, ...] = ()
@@ -147,7 +147,7 @@ def routes_of(app: Litestar) -> Iterator[KernelRoute]:
 
 
 def documented_actions(routes: Sequence[KernelRoute]) -> Iterator[tuple[str, ActionOperation]]:
-    """Yield action and operation, with its summary, of each route that requires an action."""
+    """Yield the action and the operation (with summary) of each route that requires an action."""
     for route in routes:
         if route.spec.action is not None:
             summary = cleandoc(route.handler.fn.__doc__ or "").partition("\n")[0]

@@ -82,7 +82,7 @@ class RequestStream:
                 yield part
 
     def _begin(self) -> None:
-        """Check that the request was authorized, and its declared length."""
+        """Check that the request was authorized, and that its declared length is allowed."""
         self._context.check_authorized()
         self._check(self.length or 0)
 
@@ -196,12 +196,7 @@ class StreamReply:
 
 async def _send_file(body: FileRegion, scope: Scope, send: Send) -> None:
     if "http.response.zerocopysend" in _extensions(scope):
-        message: Any = {
-            "type": "http.response.zerocopysend",
-            "file": body.descriptor,
-            "offset": body.offset,
-            "count": body.count,
-        }
+        message: Any = body.message()
         await send(message)
         return
     offset, end = body.offset, body.offset + body.count

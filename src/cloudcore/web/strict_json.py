@@ -45,7 +45,7 @@ _OTHERS: Final = {
 }
 
 
-def plain_words(complaint: str) -> str:
+def _plain_words(complaint: str) -> str:
     """Return msgspec's complaint about a value in plain words, such as ``at most 3 entries``.
 
     A complaint of an unknown form is returned unchanged, except for its capital and its quotes.
@@ -70,7 +70,7 @@ def _kind(name: str) -> str:
 _STEP: Final = re.compile(r"\[[^\]]*\]|[^.\[\]]+")
 
 
-def choices(shape: Any, path: str) -> list[str]:  # noqa: ANN401 - a type
+def _choices(shape: Any, path: str) -> list[str]:  # noqa: ANN401 - a type
     """Return the allowed values of the enumeration at a path such as ``rules[0].selector``."""
     kinds = list(_plain(inspect.type_info(shape)))
     for step in _STEP.findall(path):
@@ -121,7 +121,7 @@ _FIELD_CHARACTERS: Final = 128
 
 
 class _Refused(ValueError):
-    """The document is valid JSON but breaks one of the rules above."""
+    """The document is valid JSON but breaks one of this module's rules."""
 
     def __init__(self, reason: str, words: str) -> None:
         super().__init__(words)
@@ -173,7 +173,7 @@ def parse(document: bytes, decoder: json.JSONDecoder | None = None, most: int = 
 
 
 def convert(value: Any, shape: type[T]) -> T:  # noqa: ANN401 - JSON
-    """Convert parsed JSON to `shape` without coercing types."""
+    """Convert parsed JSON to `shape` without coercing types; raise the errors of `decode`."""
     try:
         return msgspec.convert(value, shape)
     except msgspec.ValidationError as error:
@@ -187,9 +187,9 @@ def _explained(complaint: str, shape: Any) -> InvalidInput:  # noqa: ANN401 - a 
     what = complaint[: at.start()] if at else complaint
     named = _NAMED.match(what)
     if named is None:
-        words = plain_words(what)
+        words = _plain_words(what)
         if what.startswith("Invalid enum"):
-            words = f"must be one of {', '.join(choices(shape, path))}"
+            words = f"must be one of {', '.join(_choices(shape, path))}"
         field = path or "body"
         return _refusal(field, _reason(what), f"{field[:_FIELD_CHARACTERS]}: {words}")
     reason, words = (
@@ -219,9 +219,7 @@ def _refusal(field: str, reason: str, words: str) -> InvalidInput:
 
 
 def _integer(digits: str) -> int:
-    if len(digits.lstrip("-")) > _INTEGER_DIGITS:
-        raise _Refused("out_of_range", _TOO_LARGE)
-    value = int(digits)
+    value = int(digits) if len(digits.lstrip("-")) <= _INTEGER_DIGITS else _INTEGER_END
     if not -_INTEGER_END <= value < _INTEGER_END:
         raise _Refused("out_of_range", _TOO_LARGE)
     return value

@@ -12,7 +12,7 @@ from typing import NamedTuple, Protocol
 from urllib.parse import urlsplit
 
 from cloudcore.serving.asgi import Scope
-from registry.distribution.routing import realm_query
+from registry.distribution.routing import realm_query, requested_host
 from registry.oci.reference import Name
 from registry.services.access.decisions import Rights
 
@@ -45,6 +45,7 @@ class VisibleCatalog(NamedTuple):
     account: str
     """The handle of the caller's own account."""
     may_describe: Callable[[Name], Awaitable[bool]]
+    """Returns True if the caller may see a repository of that account."""
 
 
 class Grant(Rights, Protocol):
@@ -145,19 +146,10 @@ class Challenges:
         """Return the base URL and the host of the registry to show to this client."""
         if self._public:
             return self._public, urlsplit(self._public).netloc
-        host = _requested_host(scope)
+        host = requested_host(scope)
         if host not in self._hosts:
             host = self._hosts[0] if self._hosts else _own_address(scope)
         return f"{scope.get('scheme', 'http')}://{host}", host
-
-
-def _requested_host(scope: Scope) -> str:
-    """Return the ``Host`` of a request in lower case, or ""."""
-    for name, value in scope["headers"]:
-        if name == b"host":
-            host: str = value.decode("latin-1")
-            return host.lower()
-    return ""
 
 
 def _own_address(scope: Scope) -> str:

@@ -32,7 +32,7 @@ _CACHE: Final = (b"cache-control", b"private, max-age=31536000, immutable")
 
 
 class _Part(NamedTuple):
-    """The part of a blob, or its parts, to send in the response to a GET."""
+    """What to send of a blob in the response to a GET: one range, or several."""
 
     status: int
     headers: Headers
@@ -130,7 +130,7 @@ async def _get_missing(
     digest: Digest,
     missing: BlobUnknown | NameUnknown,
 ) -> Response:
-    """Return a blob from the upstream of a cached repository, while fetching it."""
+    """Return the response for a blob that the repository must get from its upstream."""
     if request.is_head:
         size = await missing_blobs.size_of_missing_blob(ctx, request.name, digest, missing)
         require_match(request, digest)

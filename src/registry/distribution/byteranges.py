@@ -207,24 +207,16 @@ async def send_ranges(scope: Scope, send: Send, body: RangesBody) -> None:
         part = group[0]
         region = blob.file_region(part.start, part.stop) if sends_files else None
         if len(group) == 1 and region is not None and region.count >= _SENT_BYTES:
-            await _send(send, waiting + part.head)
+            await send_part(send, waiting + part.head)
             waiting.clear()
-            await send(
-                {
-                    "type": "http.response.zerocopysend",
-                    "file": region.descriptor,
-                    "offset": region.offset,
-                    "count": region.count,
-                    "more_body": True,
-                }
-            )
+            await send(region.message(more_body=True))
             continue
         read = _read(blob, group)
-        while (pieces := await _READERS(_next_pieces, read)) is not None:
+        while (pieces := await _READERS(next, read, None)) is not None:
             for piece in pieces:
                 waiting += piece
                 if len(waiting) >= _SENT_BYTES:
-                    await _send(send, waiting)
+                    await send_part(send, waiting)
                     waiting.clear()
     waiting += body.ranges.end
     await send({"type": "http.response.body", "body": bytes(waiting), "more_body": False})
@@ -256,7 +248,8 @@ def _read(blob: OpenObject, group: Sequence[Part]) -> Iterator[list[bytes]]:
     for chunk in blob.chunks(group[0].start, group[-1].stop):
         start, stop = stop, stop + len(chunk)
         while part is not None and part.start < stop:
-            found += _copied(chunk[max(part.start - start, 0) : part.stop - start])
+            view = chunk[max(part.start - start, 0) : part.stop - start]
+            found += [bytes(view[at : at + PART_BYTES]) for at in range(0, len(view), PART_BYTES)]
             if part.stop > stop:
                 break
             part = next(waiting, None)
@@ -266,17 +259,8 @@ def _read(blob: OpenObject, group: Sequence[Part]) -> Iterator[list[bytes]]:
         found = []
 
 
-def _copied(view: memoryview) -> Iterator[bytes]:
-    for at in range(0, len(view), PART_BYTES):
-        yield bytes(view[at : at + PART_BYTES])
-
-
-def _next_pieces(pieces: Iterator[list[bytes]]) -> list[bytes] | None:
-    """Return the next pieces, or None at the end. Blocks."""
-    return next(pieces, None)
-
-
-async def _send(send: Send, data: bytearray) -> None:
-    await send({"type": "http.response.body", "body": bytes(data), "more_body": True})
+async def send_part(send: Send, part: bytes | bytearray) -> None:
+    """Send a part of a body, but not the last."""
+    await send({"type": "http.response.body", "body": bytes(part), "more_body": True})
     # With a fast reader, send() never waits: let other requests run.
     await asyncio.sleep(0)

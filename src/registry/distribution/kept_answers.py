@@ -1,8 +1,8 @@
 """Reusable responses of the data plane, each with the read that proves it is still right.
 
-A proof names a read of the services. Its result and the request determine the response. If one read
-can prove many responses at once, the proof names that read, too. No response outlives the bearer
-token of its request.
+A proof names a read of the services, whose result and the request determine the response. If one
+read can prove many responses at once, the proof names that read, too. No response outlives the
+bearer token of its request.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ def kept_manifest(
 ) -> KeepTerms | None:
     """Return how the response to a manifest pull may be reused; None if it may not.
 
-    The response for a tag of a cached repository may be reused while the tag is fresh. One with an
-    ``Age`` header is never reused.
+    The response for a tag of a cached repository may be reused while the tag is fresh, but never a
+    response with an ``Age`` header.
     """
     if not request.may_keep or len(found.body) > MOST_ANSWER_BYTES or found.stale_since is not None:
         return None
@@ -55,7 +55,7 @@ def kept_manifest(
 def kept_blob(
     ctx: ServiceContext, request: DataPlaneRequest, digest: Digest, found: FoundBlob
 ) -> KeepTerms | None:
-    """Return how the response for an undamaged inline blob may be reused, or None."""
+    """Return how the response for an undamaged inline blob may be reused; None if it may not."""
     link, is_head = found.link, request.is_head
     if not request.may_keep or not link.is_inline or link.damage is not None:
         return None
@@ -70,7 +70,7 @@ def kept_blob(
 async def kept_list(
     ctx: ServiceContext, request: DataPlaneRequest, look: Callable[..., Hashable], *given: Hashable
 ) -> KeepTerms | None:
-    """Return how a list page may be reused, or None; call this before reading the page.
+    """Return how a list page may be reused; None if it may not. Call this before the read.
 
     `look`, called with the repository's name and `given`, is the read that proves the page.
     """

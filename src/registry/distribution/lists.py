@@ -48,7 +48,7 @@ MAX_REFERRERS: Final = 200
 
 async def get_tags(ctx: ServiceContext, request: DataPlaneRequest) -> Response:
     """end-8a, end-8b: list tags in byte order, paged by ``n`` and ``last``."""
-    limit = page_size(request.query, MAX_PAGE, MAX_PAGE)
+    limit = page_size(request.query, MAX_PAGE)
     after = page_cursor(request.query)
     keep = await kept_list(ctx, request, read_revision)
     here: NamePage | NameUnknown
@@ -78,7 +78,7 @@ def _tags(request: DataPlaneRequest, page: NamePage, limit: int) -> Response:
 
 async def get_catalog(ctx: ServiceContext, request: DataPlaneRequest) -> Response:
     """List the repositories of the caller's own account; not in OCI, but tools expect it."""
-    limit = page_size(request.query, MAX_PAGE, MAX_PAGE)
+    limit = page_size(request.query, MAX_PAGE)
     after = page_cursor(request.query)
     listing = await request.grant.listing()
     page = await list_catalog(ctx, listing.account, after, limit, listing.may_describe)

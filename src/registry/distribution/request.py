@@ -187,14 +187,14 @@ class Query:
         return values[0]
 
 
-def page_size(query: Query, default: int, most: int) -> int:
-    """Return ``n``, limited to `most`, or `default` if it is absent (end-8b).
+def page_size(query: Query, most: int) -> int:
+    """Return ``n``, limited to `most`; without ``n``, return `most` (end-8b).
 
     Raise `ListQueryInvalid` if ``n`` is not a decimal number, or is repeated.
     """
     text = query.one("n", ListQueryInvalid)
     if text is None:
-        return default
+        return most
     if not _NUMBER.fullmatch(text):
         raise ListQueryInvalid("n must be a number of entries, at least 0")
     return most if len(text) > 9 else min(int(text), most)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Final, NamedTuple
 
@@ -10,7 +9,7 @@ from cloudcore.serving.asgi import Scope, Send
 from cloudcore.serving.kept_answers import EXTENSION as KEEP
 from cloudcore.serving.kept_answers import KeepTerms
 from registry.blobstore.base import OpenObject
-from registry.distribution.byteranges import RangesBody, send_ranges
+from registry.distribution.byteranges import RangesBody, send_part, send_ranges
 
 Headers = list[tuple[bytes, bytes]]
 
@@ -91,7 +90,7 @@ async def send_response(scope: Scope, send: Send, response: Response, request_id
 
 
 async def _send_blob(scope: Scope, send: Send, body: BlobBody) -> None:
-    """Send a blob's bytes: in parts while it grows, then like a stored blob."""
+    """Send a blob's bytes: as they arrive while the blob grows, then like those of a stored one."""
     blob, start, stop, parts = body
     if parts is not None:
         await _send_parts(send, parts)
@@ -99,7 +98,7 @@ async def _send_blob(scope: Scope, send: Send, body: BlobBody) -> None:
     if blob.length is None:
         async for part in blob.growing(start, stop):
             start += len(part)
-            await _send_part(send, part)
+            await send_part(send, part)
         if start == stop:
             await send({"type": "http.response.body", "body": b"", "more_body": False})
             return
@@ -116,14 +115,7 @@ async def _send_whole(scope: Scope, send: Send, blob: OpenObject, start: int, st
     extensions = scope.get("extensions", {})
     region = blob.file_region(start, stop)
     if region is not None and "http.response.zerocopysend" in extensions:
-        await send(
-            {
-                "type": "http.response.zerocopysend",
-                "file": region.descriptor,
-                "offset": region.offset,
-                "count": region.count,
-            }
-        )
+        await send(region.message())
         return
     count = stop - start
     if region is None and count >= BULK_BYTES and "entrepot.send_parts" in extensions:
@@ -140,11 +132,5 @@ async def _send_whole(scope: Scope, send: Send, blob: OpenObject, start: int, st
 
 async def _send_parts(send: Send, parts: AsyncIterator[bytes]) -> None:
     async for part in parts:
-        await _send_part(send, part)
+        await send_part(send, part)
     await send({"type": "http.response.body", "body": b"", "more_body": False})
-
-
-async def _send_part(send: Send, part: bytes) -> None:
-    await send({"type": "http.response.body", "body": part, "more_body": True})
-    # With a fast reader, send() never waits: let other requests run.
-    await asyncio.sleep(0)

@@ -113,22 +113,25 @@ class Mirrors:
             named = [value for name, value in parse_qsl(query.decode("latin-1")) if name == "ns"]
             if len(named) == 1 and named[0] in self._prefixes:
                 return named[0]
-        for name, value in scope["headers"]:
-            if name == b"host":
-                host: str = value.decode("latin-1").lower()
-                return host if host in self._prefixes else None
-        return None
+        host = requested_host(scope)
+        return host if host in self._prefixes else None
 
     def local(self, key: str | None, text: str) -> str:
         """Return the local name of the repository that a mirror's client calls `text`.
 
-        `key` is the result of `key` for the request. If it is None, or the name is already local,
-        return `text`.
+        `key` is what the method `key` returned for the request. If that is None, or the name is
+        already local, return `text`.
         """
         if key is None or not text:
             return text
         prefix = self._prefixes[key]
         return text if text.startswith(f"{prefix}/") else f"{prefix}/{text}"
+
+
+def requested_host(scope: Scope) -> str:
+    """Return the ``Host`` of a request in lower case, or ""."""
+    host: bytes = next((value for name, value in scope["headers"] if name == b"host"), b"")
+    return host.decode("latin-1").lower()
 
 
 def realm_query(key: str | None) -> str:

@@ -10,7 +10,7 @@ from typing import Final
 import msgspec
 
 from cloudcore.errors import InvalidInput, MethodNotAllowed, Unauthenticated
-from cloudcore.serving.asgi import BodyTooLarge, Receive, Scope, read_body
+from cloudcore.serving.asgi import BodyTooLarge, Receive, Scope, header_values, read_body
 from cloudcore.serving.bodies.budget import BODIES
 from cloudcore.serving.clients import decode_basic
 from cloudcore.wire import rfc3339
@@ -111,11 +111,11 @@ class TokenEndpoint:
 def parse_scopes(
     values: Sequence[str], local: Callable[[str], str] = lambda text: text
 ) -> Requested:
-    """Return the requested actions by name; ignore unknown types, malformed names and actions.
+    """Return the requested actions by name; ignore unknown types and actions, and malformed names.
 
     `local` maps a client's name of a repository to the local one.
 
-    An entry is ``type[(class)]:name:action[,action]``. Some tools put several into one value.
+    An entry is ``type[(class)]:name:action[,action]``. Some tools put several in one value.
 
     Raise `InvalidInput` if there are more than `MAX_SCOPES` entries.
     """
@@ -157,7 +157,7 @@ def _basic_credential(scope: Scope) -> ClientCredential | None:
 
     Raise Unauthenticated if the header is malformed, or has another scheme.
     """
-    given = [value for field, value in scope["headers"] if field == b"authorization"]
+    given = header_values(scope, b"authorization")
     if not given:
         return None
     pair = decode_basic(given[0])
@@ -167,8 +167,8 @@ def _basic_credential(scope: Scope) -> ClientCredential | None:
 
 
 async def _form(scope: Scope, receive: Receive) -> Query:
-    """Return the fields of a form; raise InvalidInput if it is malformed, or BodyTooLarge."""
-    types = [value for field, value in scope["headers"] if field == b"content-type"]
+    """Return the fields of a form; raise InvalidInput if malformed, BodyTooLarge if too long."""
+    types = header_values(scope, b"content-type")
     if len(types) != 1 or not _FORM.fullmatch(types[0]):
         raise InvalidInput("send application/x-www-form-urlencoded")
     with BODIES.hold() as hold:

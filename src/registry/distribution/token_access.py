@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final, Generic, TypeVar
 
@@ -12,7 +12,7 @@ from cloudcore.errors import Unauthenticated
 from cloudcore.iam.audit import SIGN_IN, AuditClient, AuditEvent, Auditor, client_of
 from cloudcore.iam.principal import SourceIdentity
 from cloudcore.identity.tokens.jws import split_token
-from cloudcore.serving.asgi import Scope
+from cloudcore.serving.asgi import Scope, header_values
 from cloudcore.serving.clients import Address, Network, source_address
 from registry.distribution.auth import PULL, PUSH, Challenges, Grant, Need, VisibleCatalog
 from registry.distribution.request import mount_source
@@ -104,11 +104,11 @@ class TokenAccess:
         """
         headers = scope["headers"]
         fields = dict(headers)
-        credential = fields.get(b"authorization")
-        if len(fields) < len(headers) and _is_repeated(headers, b"authorization"):
+        credential: bytes = fields.get(b"authorization", b"")
+        if len(fields) < len(headers) and len(header_values(scope, b"authorization")) > 1:
             message = "the request has more than one token"
-            raise self._refusal(scope, name, need, "invalid_token", credential or b"", message)
-        bearer = self._find_verified(credential or b"")
+            raise self._refusal(scope, name, need, "invalid_token", credential, message)
+        bearer = self._find_verified(credential)
         if bearer is None or self._clock() >= bearer.expires_at:
             bearer = self._verify(scope, name, need, credential)
         state = scope.setdefault("state", {})
@@ -120,7 +120,6 @@ class TokenAccess:
             return BearerGrant(self, scope, bearer, counts_pulls=entry.counts_pulls)
         if entry is None or need.action not in entry.denied:
             message = "the token does not allow this"
-            credential = credential or b""
             raise self._refusal(scope, name, need, "insufficient_scope", credential, message)
         challenge = self._challenge(scope, name, need, "insufficient_scope")
         if not bearer.subject:
@@ -158,12 +157,12 @@ class TokenAccess:
     def source_ip(self, scope: Scope) -> Address | None:
         """Return the client's address behind trusted proxies; None if the peer has no IP."""
         client = scope.get("client")
-        forwarded = [value for field, value in scope["headers"] if field == b"x-forwarded-for"]
+        forwarded = header_values(scope, b"x-forwarded-for")
         return source_address(client[0] if client else None, forwarded, self._trusted)
 
     def client_of(self, scope: Scope) -> AuditClient:
         """Return the client data that the audit log records for a request."""
-        agent = next((value for name, value in scope["headers"] if name == b"user-agent"), None)
+        agent = next(iter(header_values(scope, b"user-agent")), None)
         request_id = scope.get("state", {}).get("request_id", "")
         return client_of("data", self.source_ip(scope), agent, request_id)
 
@@ -180,9 +179,9 @@ class TokenAccess:
         raise TokenRequired("the token does not say whether you may pull from there", challenge)
 
     def _verify(
-        self, scope: Scope, name: Name | None, need: Need | None, credential: bytes | None
+        self, scope: Scope, name: Name | None, need: Need | None, credential: bytes
     ) -> Bearer:
-        if credential is None or not credential[:6].lower() == b"bearer":
+        if credential[:6].lower() != b"bearer":
             raise TokenRequired("send a bearer token", self._challenge(scope, name, need))
         token = _BEARER.fullmatch(credential)
         try:
@@ -253,10 +252,6 @@ def _split_bearer(credential: bytes) -> tuple[bytes, bytes] | None:
         return split_token(token.lstrip(b" "))
     except Unauthenticated:
         return None
-
-
-def _is_repeated(headers: Iterable[tuple[bytes, bytes]], name: bytes) -> bool:
-    return [field for field, _ in headers].count(name) > 1
 
 
 def _scopes_of_mount(target: Name, source: Name) -> str:

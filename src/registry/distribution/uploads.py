@@ -1,4 +1,4 @@
-"""Start, continue, finish and cancel uploads; mount blobs instead."""
+"""Start, continue, finish and cancel uploads; mount a blob instead of uploading it."""
 
 from __future__ import annotations
 
@@ -45,11 +45,8 @@ async def patch_upload(ctx: ServiceContext, request: DataPlaneRequest) -> Respon
         upload_id = _upload_id(request)
         chunk = _chunk(request, _span(request))
         received = await uploads.append_chunk(ctx, request.name, upload_id, chunk)
-    except UploadOutOfOrder as error:
-        return await _out_of_order(ctx, request, upload_id, error)
-    except UploadUnknown:
-        await ctx.database.read(refuse_mirrored, request.name)
-        raise
+    except (UploadOutOfOrder, UploadUnknown) as error:
+        return await _refused(ctx, request, error)
     return empty(202, *_session(request.name, upload_id, received))
 
 
@@ -60,11 +57,8 @@ async def put_upload(ctx: ServiceContext, request: DataPlaneRequest) -> Response
         expected = _digest(request, "digest")
         chunk = _chunk(request, _span(request))
         await uploads.finish_upload(ctx, request.name, upload_id, expected, chunk)
-    except UploadOutOfOrder as error:
-        return await _out_of_order(ctx, request, upload_id, error)
-    except UploadUnknown:
-        await ctx.database.read(refuse_mirrored, request.name)
-        raise
+    except (UploadOutOfOrder, UploadUnknown) as error:
+        return await _refused(ctx, request, error)
     return _created(request.name, expected)
 
 
@@ -92,13 +86,19 @@ async def _mount(ctx: ServiceContext, request: DataPlaneRequest, digest: Digest)
     return await mount_blob(ctx, request.name, digest, source, request.grant) is not None
 
 
-async def _out_of_order(
-    ctx: ServiceContext, request: DataPlaneRequest, upload_id: str, error: UploadOutOfOrder
+async def _refused(
+    ctx: ServiceContext, request: DataPlaneRequest, error: UploadOutOfOrder | UploadUnknown
 ) -> Response:
-    """Return a 416 with the received range, which saves the client a request for it."""
-    received = await _received(ctx, request, upload_id)
+    """Return a 416 with the received range, which saves the client a request for it.
+
+    If the upload is unknown, raise RepositoryMirrored if the name accepts no pushes, else `error`.
+    """
+    if isinstance(error, UploadUnknown):
+        await ctx.database.read(refuse_mirrored, request.name)
+        raise error
+    received = await _received(ctx, request, request.argument)
     answer = render(error)
-    answer.headers.extend(_session(request.name, upload_id, received))
+    answer.headers.extend(_session(request.name, request.argument, received))
     return answer
 
 

@@ -1,13 +1,14 @@
 """Limit the memory for request bodies in a process.
 
 Bodies that go to a file take no memory; documents and forms do. Bytes count when they arrive, not
-when declared. Without a limit, 150 clients that hold back the end of 4 MiB occupy 600 MiB.
+when declared. Without a limit, 150 clients that withhold the end of 4 MiB would occupy 600 MiB.
 
 A limit alone would let sixteen such clients lock out everyone else. So
 
 - small bodies have a limit of their own: an attacker needs 256 connections to reach it;
-- when it is reached, the oldest incomplete body is dropped after `PATIENCE_SECONDS`: an honest
-  client needs less, and a stalled one keeps its memory only until another body needs it;
+- when a limit is reached, the oldest incomplete body is dropped if it began `PATIENCE_SECONDS`
+  ago: an honest client needs less time, and a stalled one keeps its memory only until another body
+  needs it;
 - a complete body is never dropped, since its request ends soon.
 
 A request whose body is dropped or finds no memory is answered 503 with ``Retry-After``.
@@ -129,17 +130,16 @@ class BodyHold:
         self._waiting: asyncio.Timeout | None = None
 
     def __enter__(self) -> Self:
-        """Begin with no bytes."""
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Release all bytes."""
         self._leave()
 
     def metered(self, receive: Receive, declared: int | None = None) -> Receive:
         """Return a `receive` that counts the bytes that arrive.
 
-        A body whose `declared` length is large takes turns from its first piece.
+        A large body takes turns (`ReadTurns`): from its first piece if its `declared` length is
+        large, otherwise once `SMALL_BYTES` have arrived.
 
         The returned function raises `NoRoom` if there is no memory left or this body was dropped.
         """
@@ -156,7 +156,7 @@ class BodyHold:
                 message = await receive()
                 if self._takes_whole(message):
                     return message
-            if self._is_over:  # the message and the call of give_way came in the same turn
+            if self._is_over:  # the message and the call of give_way came in one turn of the loop
                 raise NoRoom
             self._take(len(message.get("body", b"")))
             if not message.get("more_body", False):
@@ -179,7 +179,7 @@ class BodyHold:
             self._waiting = None
 
     def _takes_whole(self, message: Message) -> bool:
-        """Count a small body that arrived in one message, as most do; return False for others.
+        """Count a small body that arrived in one message, as most do; otherwise return False.
 
         Such a body is complete at once, so it is never listed as incomplete.
         """

@@ -6,8 +6,8 @@ the socket and resubmits the job when it is ready. So slow clients occupy no thr
 the bounded pool.
 
 Among jobs that wait for a thread, the one that has moved the fewest bytes goes first; a new job
-starts from the current count of the others (start-time fair queueing). So none starves, and those
-that begin together stay together: clients that fetch one object at once then share what is
+starts from the current count of the others (start-time fair queueing). So no job starves, and jobs
+that begin together stay together: clients that fetch one object at the same time then share what is
 decrypted for them.
 """
 
@@ -32,13 +32,13 @@ from cloudcore.serving.limits import MIB, ServerLimits, give_back_unused
 from cloudcore.serving.tls.stream import TlsLoan
 
 CATCH_UP_BYTES = 16 * MIB
-"""Maximum bytes by which a job counts as behind the others, after its client was not ready; until
-it has caught up, it goes first."""
+"""Maximum bytes by which a job may count as behind the others after its client was not ready. A job
+that is behind goes first until it has caught up."""
 
 IDLE_SECONDS = 30.0
-"""How often busy threads are counted. Threads beyond the most that were busy at once in that time
-end, and free their buffers, some 2.5 MiB for each that has sealed or decrypted. Otherwise there
-would in time be as many threads as ever were busy at once."""
+"""Seconds over which the maximum number of busy threads is measured. Threads beyond it then end and
+free their buffers, some 2.5 MiB for each that has sealed or decrypted. Otherwise the threads of a
+short peak would stay."""
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
@@ -102,12 +102,12 @@ class BulkPool:
         self._queue: queue.PriorityQueue[_Turn] = queue.PriorityQueue()
         self._submitted = itertools.count()
         self._clock = 0
-        """The highest turn that a thread has taken, in bytes."""
+        """The highest `BulkJob.turn` that a thread has taken, in bytes."""
         self._lock = threading.Lock()
         self._idle = 0
         self._threads = 0
         self._busiest = 0
-        """Most threads that worked at once since they were counted last."""
+        """Maximum number of threads that worked at once since the last count."""
         self._spare = 0
         """Number of threads that are to end."""
         self._count_at = time.monotonic() + idle_seconds
@@ -118,13 +118,13 @@ class BulkPool:
         return self._queue.qsize() > 0
 
     def keep(self, count: int) -> int:
-        """Add `count` to the bytes that parked jobs hold in memory; return the sum."""
+        """Add `count` to the bytes that parked jobs hold in memory; return the new total."""
         with self._lock:
             self._kept_bytes += count
             return self._kept_bytes
 
     def submit(self, job: BulkJob[Any]) -> None:
-        """Run `job.execute` in a thread; may be called from any thread."""
+        """Queue `job` for a thread, which calls `job.execute`; may be called from any thread."""
         with self._lock:
             start = self._idle <= self._queue.qsize() and self._threads < self._limit
             self._threads += start
@@ -171,7 +171,7 @@ class BulkPool:
             job.execute(scratch)
 
     def _is_spare(self) -> bool:
-        """Return True if the calling thread is to end; then no job is waiting for a thread."""
+        """Return True if the calling thread is to end, which it is not while a job waits."""
         with self._lock:
             now = time.monotonic()
             if now >= self._count_at:
@@ -194,7 +194,7 @@ class BulkJob(Generic[T]):
     itself, on loan.
     """
 
-    writes = False  # which readiness of the socket the job waits for
+    writes = False  # True if the job waits until it can write to the socket
 
     def __init__(
         self,
@@ -209,7 +209,7 @@ class BulkJob(Generic[T]):
         self.sock = sock
         self.tls = sock.stream if isinstance(sock, TlsLoan) else None
         self.moved = 0  # bytes, to watch the progress
-        self.turn: int | None = None  # when a thread takes it, by `BulkPool`
+        self.turn: int | None = None  # place in the queue of `pool`, in bytes
         self.waiting = False  # for the client, in a thread or parked
         self.stopped = False
         self.parked = False  # shared with the event loop, which watches the socket
@@ -300,17 +300,13 @@ class BulkJob(Generic[T]):
             self.loop.add_reader(self.sock, self._unpark)
 
     def _unpark(self) -> None:
-        self._unwatch()
-        self.waiting = False
-        self.pool.submit(self)
-
-    def _unwatch(self) -> None:
         assert self.sock is not None
-        self.parked = False
+        self.waiting = self.parked = False
         if self._waits_to_write:
             self.loop.remove_writer(self.sock)
         else:
             self.loop.remove_reader(self.sock)
+        self.pool.submit(self)
 
     def _call_loop(self, callback: Callable[[Unpack[Ts]], None], *arguments: *Ts) -> None:
         try:

@@ -57,7 +57,7 @@ class BodyConnection(Protocol):
         """Resume reading from the client."""
 
     def body_ended(self, surplus: bytes) -> None:
-        """Report that the current body is complete; `surplus` are the bytes after it."""
+        """Report that the current body is complete; `surplus` has the bytes received after it."""
 
 
 class Transfer(Protocol):

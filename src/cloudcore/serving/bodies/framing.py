@@ -10,7 +10,7 @@ MAX_LINE_BYTES = 4096
 """Longest chunk-size line (with extensions) or trailer line."""
 
 MAX_OVERHEAD_BYTES = 16 * 1024
-"""Maximum bytes of framing in excess of content, against bodies of only extensions or trailers."""
+"""Maximum bytes of framing in excess of content; stops bodies of only extensions or trailers."""
 
 FREE_OVERHEAD_BYTES = 16
 """Bytes of framing per chunk that do not count as overhead."""
@@ -60,7 +60,7 @@ class CountedBody:
         return taken
 
     def advance(self, count: int) -> None:
-        """Count `count` bytes that were received without `feed`."""
+        """Skip `count` bytes of content that were received without `feed`."""
         self.remaining -= count
         self.complete = self.remaining == 0
 

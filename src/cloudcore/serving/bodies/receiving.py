@@ -27,7 +27,7 @@ class Received(NamedTuple):
     total: int
     """All bytes, including the framing between chunks; 0 at the end of the connection."""
     content: int
-    """Content bytes at the beginning of the buffer, which the framing has counted."""
+    """Content bytes at the start of the buffer; the framing has been advanced past them."""
     rest: bytes
     """The bytes after this content, still to be decoded."""
 
@@ -37,8 +37,8 @@ def receive_foreseen(
 ) -> Received:
     """Receive the content of several chunks into `room`, in one system call.
 
-    The bytes between chunks, if they are as `foreseen`, go to `spare`, a buffer of at least the
-    same size.
+    `foreseen` predicts the bytes between chunks. They go to `spare`, a buffer at least as large as
+    `room`. What does not match the prediction, or is incomplete, is returned as `rest`.
 
     Raise `BlockingIOError` if nothing can be received now.
     """
@@ -61,7 +61,7 @@ def receive_foreseen(
 def _pieces(
     room: memoryview, between: memoryview, remaining: int, framing_bytes: int, size: int
 ) -> list[memoryview]:
-    """Return buffers for one `recv`: for content and, alternating, for the framing between."""
+    """Return buffers for one `recv`, in turn for content and for the framing between chunks."""
     at = min(remaining, len(room))
     pieces = [room[:at]]
     start = 0
@@ -110,14 +110,14 @@ class UnitBuffer:
         return self._view[self.filled :]
 
     def advance(self, count: int) -> None:
-        """Count `count` bytes that were written to `room`."""
+        """Count `count` bytes that were written to `room`; flush the unit if it is full."""
         self.filled += count
         self.total += count
         if self.filled == UNIT_BYTES:
             self.flush()
 
     def append(self, data: memoryview) -> None:
-        """Copy content into the unit."""
+        """Copy content into the unit, and flush each full one."""
         while data:
             part = data[: self.missing]
             size = len(part)
@@ -147,7 +147,7 @@ class ReceiveJob(BulkJob[T]):
         sink: Sink,
         finish: Callable[[bool], T],
     ) -> None:
-        """Take over a body; `buffered` has its decoded content, and raw bytes after that."""
+        """Take over a body; `buffered` has the content decoded so far and the raw bytes after."""
         super().__init__(loop, pool, limits, sock)
         self.framing = framing
         self.surplus = b""  # bytes after the end of the body
@@ -159,7 +159,7 @@ class ReceiveJob(BulkJob[T]):
 
     @property
     def unread_bytes(self) -> int:
-        """Return how many bytes are in a waiting job's socket, too few to wake it; else 0."""
+        """Return the number of bytes in the socket while the job waits for more; otherwise 0."""
         return queued_bytes(self.sock, FIONREAD) if self.waiting and self.sock else 0
 
     @property
@@ -199,7 +199,10 @@ class ReceiveJob(BulkJob[T]):
         return self.sock.stream if isinstance(self.sock, TlsLoan) else self.sock
 
     def _receive(self, raw: bytearray) -> BulkStep:
-        """Receive until the end of the body; if the job was stopped, until the socket is empty."""
+        """Receive until the body ends, the client must send more, or another job needs the thread.
+
+        A job that was stopped only takes what is in the socket, up to about `SLICE_BYTES`.
+        """
         self._decode_buffered()
         start = self.moved
         while self.sock is not None and not self.framing.complete:
@@ -268,6 +271,6 @@ class ReceiveJob(BulkJob[T]):
             if self.tls is not None:  # up to a record may be within, still encrypted
                 threshold -= 2 * RECORD_BYTES
             threshold = max(1, threshold)
-            if self.sock is not None and threshold != self._threshold:
+            if threshold != self._threshold:
                 self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, threshold)
                 self._threshold = threshold

@@ -15,8 +15,8 @@ from cloudcore.serving.tls.transport import lend_socket
 T = TypeVar("T")
 
 PIECE_BYTES = UNIT_BYTES // 2
-"""Bytes from which a message is full; the rest stays in the socket. The event loop reads up to
-250 KiB at once, without a copy."""
+"""Size from which a message is full, so that the rest of the body stays in the socket. One read of
+the event loop may bring more: up to 250 KiB."""
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 DISCONNECT: Message = {"type": "http.disconnect"}
 
@@ -41,9 +41,8 @@ class SocketBody:
         self._received = 0
         self._waiter: asyncio.Future[None] | None = None
         self.framing = framing
-        self.failure: tuple[int, str] | None = (
-            None  # status and message, if the application sends no response
-        )
+        self.failure: tuple[int, str] | None = None
+        """Status and message of the response, if the application sends none."""
         self.job: ReceiveJob[Any] | None = None
 
     @property
@@ -102,7 +101,7 @@ class SocketBody:
         buffered = (bytes(self._decoded), self._raw)
         self._decoded = b""
         self._raw = b""
-        # The body may have ended, or failed, while what was read of it was given back.
+        # The connection may have delivered the end, or a failure, before the start was given back.
         has_ended = self.framing.complete
         here = isinstance(self.framing, CountedBody) and self.framing.remaining <= len(buffered[1])
         worker = connection.worker
@@ -125,7 +124,7 @@ class SocketBody:
             self._received += job.content_bytes
             self.job = None
         self.given = True
-        if has_ended:  # the connection has what follows
+        if has_ended:  # the connection already has the bytes after the body
             connection.resume_reading()
         else:
             self._settle(job)
@@ -155,7 +154,7 @@ class SocketBody:
         self.wake()
 
     def take_raw(self) -> bytes:
-        """Remove and return the raw bytes that came with the head, to drain the body."""
+        """Remove and return the bytes that have arrived but are not decoded yet."""
         raw, self._raw = self._raw, b""
         return raw
 

@@ -1,4 +1,4 @@
-"""Send pieces of files to clients without copies through Python, and bodies made in threads.
+"""Send files to clients without copies through Python, and bodies that threads make.
 
 Small pieces are read from the page cache and sent together with the head. Medium ones are sent with
 ``sendfile`` on the event loop, in short bursts. Large ones, uncached ones and those for slow
@@ -37,7 +37,7 @@ class SendingJob(BulkJob[bool]):
         count: int,
         slice_bytes: int,
     ) -> None:
-        """Send `count` bytes, but only about `slice_bytes` while others wait for the thread."""
+        """Send `count` bytes; after about `slice_bytes`, let waiting jobs use the thread."""
         worker = connection.worker
         super().__init__(connection.loop, worker.senders, worker.limits, sock)
         self._count = count
@@ -67,7 +67,7 @@ class SendingJob(BulkJob[bool]):
         return self.moved == self._count
 
     def _prepare(self) -> None:
-        """Make the next bytes to send; an error here is not the client's."""
+        """Prepare the next bytes; an error raised here does not mean that the client left."""
 
     def _send(self, sock: socket.socket | TlsLoan, buffer: memoryview) -> int:
         """Send some bytes; return their number. `buffer` belongs to the thread."""
@@ -108,7 +108,7 @@ class SendJob(SendingJob):
         return sent
 
 
-def read_cached(file: int, offset: int, buffer: memoryview) -> bool:
+def _read_cached(file: int, offset: int, buffer: memoryview) -> bool:
     """Fill `buffer` from the page cache; return False if that would wait for the disk."""
     try:
         return os.preadv(file, [buffer], offset, os.RWF_NOWAIT) == len(buffer)
@@ -116,10 +116,10 @@ def read_cached(file: int, offset: int, buffer: memoryview) -> bool:
         return False
 
 
-def is_cached(file: int, offset: int, count: int) -> bool:
+def _is_cached(file: int, offset: int, count: int) -> bool:
     """Return True if both ends of a piece are in the page cache, and so probably the rest."""
     probe = memoryview(bytearray(1))
-    return read_cached(file, offset, probe) and read_cached(file, offset + count - 1, probe)
+    return _read_cached(file, offset, probe) and _read_cached(file, offset + count - 1, probe)
 
 
 async def send_piece(transfer: Transfer, head: bytes, file: int, offset: int, count: int) -> bool:
@@ -135,7 +135,7 @@ async def send_piece(transfer: Transfer, head: bytes, file: int, offset: int, co
         message = bytearray(len(head) + count)
         message[: len(head)] = head
         with memoryview(message) as view, view[len(head) :] as room:
-            cached = read_cached(file, offset, room)
+            cached = _read_cached(file, offset, room)
         if cached:
             transfer.sent += count
             connection.write(message)
@@ -158,7 +158,7 @@ async def _send_bursts(transfer: Transfer, file: int, offset: int, count: int) -
         burst = min(count, limits.burst_bytes)
         if connection.is_closing():
             return False
-        if not is_cached(file, offset, burst):
+        if not _is_cached(file, offset, burst):
             return await _send_in_bulk(transfer, file, offset, count)
         try:
             sent = os.sendfile(connection.fileno(), file, offset, burst)
@@ -184,7 +184,7 @@ async def _encrypt_bursts(transfer: Transfer, file: int, offset: int, count: int
         if connection.is_closing():
             return False
         with memoryview(burst) as room:
-            cached = read_cached(file, offset, room)
+            cached = _read_cached(file, offset, room)
         if not cached:
             return await _send_in_bulk(transfer, file, offset, count)
         connection.write(burst)
@@ -221,11 +221,11 @@ async def _run(transfer: Transfer, job: SendingJob, *, full: bool = False) -> bo
 
 
 Parts = Callable[[int], Iterator[memoryview]]
-"""Returns the parts of a body from an offset on; each is valid until the next. Blocks."""
+"""Yields the parts of a body from an offset on; each is valid until the next one. Blocks."""
 
 SLICE_BYTES: Final = 4 * MIB
-"""Bytes that a job sends while others wait for its thread. Few, so that clients of the same object
-stay near each other: a part that is made for one may then serve all."""
+"""Bytes that a job sends while others wait for its thread. They are few, so that clients of one
+object stay near each other: a part that is made for one of them may then serve all."""
 KEPT_BYTES: Final = 2 * MIB
 """Approximate memory that the iterator over the parts of one body uses."""
 

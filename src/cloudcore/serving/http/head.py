@@ -23,21 +23,14 @@ ALLOW = b", ".join(METHODS)
 
 VERSIONS = {b"HTTP/1.1": "1.1", b"HTTP/1.0": "1.0"}
 
-_TOKEN = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+TOKEN = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _HOST = re.compile(rb"[A-Za-z0-9._~%!$&'()*+,;=-]*(?::[0-9]*)?|\[[0-9A-Fa-f:.]+\](?::[0-9]*)?")
-_LENGTH = re.compile(rb"[0-9]{1,18}")
+LENGTH = re.compile(rb"[0-9]{1,18}")
 _TARGET = re.compile(rb"[\x21\x22\x24-\x7e]+")
 _ABSOLUTE = re.compile(rb"(?i:https?)://([^/?]*)(/[^?]*)?(\?.*)?")
 
-_PRINTABLE = bytes(code for code in range(256) if code == 9 or (code >= 32 and code != 127))
+PRINTABLE = bytes(code for code in range(256) if code == 9 or (code >= 32 and code != 127))
 """All bytes allowed in a head besides the CRLF that ends its lines."""
-
-_MEANINGFUL = frozenset(
-    (b"host", b"content-length", b"transfer-encoding", b"expect", b"connection")
-)
-
-
-SLASH = 0x2F
 
 
 class HeadError(Exception):
@@ -107,7 +100,7 @@ class HeadReader:
         """Collect one field (called by httptools)."""
         entry = (name.lower(), value.strip(b" \t"))
         self._headers.append(entry)
-        if entry[0] in _MEANINGFUL:
+        if entry[0] in _INTERPRETERS:
             self._meaningful.append(entry)
 
     def read(self, head: bytes) -> RequestHead:
@@ -116,13 +109,13 @@ class HeadReader:
         Raise `HeadError` if the head is malformed, ambiguous or not supported.
         """
         end = head.index(b"\r\n")
-        method, target, version = check_request_line(head[:end])
+        method, target, version = _check_request_line(head[:end])
         block = head[end:]
         if block != self._block or version != self._traits.http_version:
             self._read_fields(head, version)
             self._block = block
         path, _, query = target.partition(b"?")
-        if target[0] != SLASH:
+        if not target.startswith(b"/"):
             path, query = _split_absolute(target, self._traits.host)
         return RequestHead(method, version, path, query, self._headers.copy(), self._traits, head)
 
@@ -130,7 +123,7 @@ class HeadReader:
         self._block = b""
         self._headers = []
         self._meaningful = []
-        check_lines(head, self.limits.header_count)
+        _check_lines(head, self.limits.header_count)
         # A new parser each time: after a head that announces a body, a parser expects the body.
         parser = httptools.HttpRequestParser(self)
         try:
@@ -140,7 +133,8 @@ class HeadReader:
         except httptools.HttpParserError as error:
             raise HeadError(400, "malformed request head") from error
         self._traits = interpret(version, self._meaningful)
-        self._traits.user_agent = _user_agent(self._headers)
+        agents = (value for name, value in self._headers if name == b"user-agent")
+        self._traits.user_agent = next(agents, b"")[:MAX_USER_AGENT]
 
 
 def without_empty_lines(data: bytes) -> bytes:
@@ -150,8 +144,8 @@ def without_empty_lines(data: bytes) -> bytes:
     return data
 
 
-def check_request_line(line: bytes) -> tuple[str, bytes, str]:
-    """Return (method, target, version) of a request line; the version is such as "1.1".
+def _check_request_line(line: bytes) -> tuple[str, bytes, str]:
+    """Return (method, target, version) of a request line; the version is "1.0" or "1.1".
 
     Raise `HeadError`: 400 if it is not a request line of HTTP/1, 405 for an unknown method.
     """
@@ -160,16 +154,16 @@ def check_request_line(line: bytes) -> tuple[str, bytes, str]:
         raise HeadError(400, "malformed request line")
     method = METHODS.get(parts[0])
     if method is None:
-        if _TOKEN.fullmatch(parts[0]) is None:
+        if TOKEN.fullmatch(parts[0]) is None:
             raise HeadError(400, "malformed request line")
         raise HeadError(405, "the method is not supported")
     return method, parts[1], VERSIONS[parts[2]]
 
 
-def check_lines(head: bytes, header_count: int) -> None:
+def _check_lines(head: bytes, header_count: int) -> None:
     """Raise `HeadError` for control characters, bare CR or LF, line folding or too many fields."""
     lines = head.count(b"\r\n")
-    if head.translate(None, _PRINTABLE) != b"\r\n" * lines:
+    if head.translate(None, PRINTABLE) != b"\r\n" * lines:
         raise HeadError(400, "control character in the request head")
     if b"\r\n " in head or b"\r\n\t" in head:
         raise HeadError(400, "obsolete line folding in the request head")
@@ -178,13 +172,13 @@ def check_lines(head: bytes, header_count: int) -> None:
 
 
 def check_partial(data: bytes | bytearray) -> None:
-    """Raise `HeadError` early if no further bytes could complete the head validly."""
+    """Raise `HeadError` early if the request line of an incomplete head must be refused."""
     end = data.find(b"\n")
     if end < 0:
         return
     if data[end - 1 : end] != b"\r":
         raise HeadError(400, "a line of the request head does not end in CRLF")
-    check_request_line(bytes(data[: end - 1]))
+    _check_request_line(bytes(data[: end - 1]))
 
 
 def interpret(version: str, fields: list[tuple[bytes, bytes]]) -> Traits:
@@ -221,7 +215,7 @@ def _take_host(traits: Traits, value: bytes) -> None:
 
 
 def _take_length(traits: Traits, value: bytes) -> None:
-    if _LENGTH.fullmatch(value) is None:
+    if LENGTH.fullmatch(value) is None:
         raise HeadError(400, "malformed Content-Length")
     traits.content_length = int(value)
 
@@ -251,15 +245,11 @@ _INTERPRETERS = {
 }
 
 
-def _user_agent(headers: list[tuple[bytes, bytes]]) -> bytes:
-    for name, value in headers:
-        if name == b"user-agent":
-            return value[:MAX_USER_AGENT]
-    return b""
-
-
 def _split_absolute(target: bytes, host: bytes | None) -> tuple[bytes, bytes]:
-    """Return (path, query) of an absolute-form target with this host (RFC 9112 §3.2.2)."""
+    """Return (path, query) of an absolute-form target (RFC 9112 §3.2.2).
+
+    Raise `HeadError` if the target is malformed or names another host than `host`.
+    """
     match = _ABSOLUTE.fullmatch(target)
     if match is None:
         raise HeadError(400, "malformed request target")

@@ -97,7 +97,7 @@ class HttpProtocol(TlsProtocol):
     # What the transport calls
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Start; disconnect a client that sends nothing within `head_seconds`."""
+        """Start the connection, which is closed if nothing arrives in `head_seconds`."""
         self.transport = cast("asyncio.Transport", transport)
         self.is_tls = isinstance(transport, TlsTransport)
         # Any bytes that the kernel does not take at once pause the writer. So "not paused"
@@ -148,7 +148,7 @@ class HttpProtocol(TlsProtocol):
                 self.pause_reading()  # until the deadline, so that the client sees the answer
 
     def eof_received(self) -> bool:
-        """Record that the client sends no more; return True to keep our side open."""
+        """Record that the client sends no more; return True to keep our side open to answer."""
         self.peer_closed = True
         if self.cycle is None:
             return False
@@ -170,7 +170,7 @@ class HttpProtocol(TlsProtocol):
     # What uvicorn and the worker call
 
     def shutdown(self) -> None:
-        """Close as soon as the current request has ended (called by uvicorn)."""
+        """Close as soon as the current request has ended; called when the server stops."""
         self.closing = True
         if self.cycle is None and self._state is ConnectionState.HEAD:
             self._close()
@@ -235,7 +235,7 @@ class HttpProtocol(TlsProtocol):
             self.transport.resume_reading()
 
     def body_ended(self, surplus: bytes) -> None:
-        """Record that the current body is complete; `surplus` are the bytes after it."""
+        """Store the bytes after a complete body (`surplus`), and resume reading."""
         self._buffer = surplus
         self.resume_reading()
 
@@ -331,7 +331,6 @@ class HttpProtocol(TlsProtocol):
     def cycle_ended(self, cycle: RequestCycle) -> None:
         """Continue with the next request, or close."""
         self.cycle = None
-        self.server_state.total_requests += 1
         record = self.record(cycle)
         if cycle.rendered is not None:
             keep_answer(cycle, record)
@@ -341,7 +340,7 @@ class HttpProtocol(TlsProtocol):
         if not cycle.keep_alive or done:
             self.linger() if unread or self._buffer else self._close()
             return
-        if unread:
+        if body is not None and unread:
             self._start_draining(body)
         else:
             self._expect_head()
@@ -402,15 +401,17 @@ class HttpProtocol(TlsProtocol):
         self.run(RequestCycle(self, head, raw), self.application)
 
     def run(self, cycle: RequestCycle, application: Application) -> None:
-        """Have an application answer the current request."""
+        """Start a task in which `application` answers the request of `cycle`."""
         self._state = ConnectionState.BUSY
         self.cycle = cycle
         task = cycle.task = self.loop.create_task(cycle.run(application))
         self.tasks.add(task)
 
     def answered(self, record: RequestRecord, now: float) -> None:
-        """Expect the next request, after one that was answered at `now` without a cycle."""
-        self.server_state.total_requests += 1
+        """Pass on the record of a request that was answered at `now` without a cycle.
+
+        Then expect the next request.
+        """
         worker = self.worker
         self._deadline = now + worker.limits.keep_alive_seconds
         for observe in worker.observers:
@@ -426,8 +427,7 @@ class HttpProtocol(TlsProtocol):
         if len(self._buffer) > PIPELINE_BYTES:
             self.pause_reading()
 
-    def _start_draining(self, body: SocketBody | None) -> None:
-        assert body is not None
+    def _start_draining(self, body: SocketBody) -> None:
         self._state = ConnectionState.DRAINING
         self.discarded = 0
         self._draining = body

@@ -50,8 +50,8 @@ def record_of(cycle: RequestCycle, client: str, planes: Planes) -> RequestRecord
 def keep_answer(cycle: RequestCycle, record: RequestRecord) -> None:
     """Store a complete answer for repetition if the application allows it.
 
-    Not stored are answers to a request with a body or with ``Expect: 100-continue``, and those
-    after which the connection ends.
+    Only answers to GET and HEAD in HTTP/1.1 are stored, and none if the request has a body or
+    ``Expect: 100-continue``, or if the connection ends after the answer.
     """
     connection, head = cycle.connection, cycle.head
     kept = connection.worker.kept
@@ -64,7 +64,7 @@ def keep_answer(cycle: RequestCycle, record: RequestRecord) -> None:
 
 
 def give_kept(connection: HttpProtocol, kept: KeptAnswers, data: bytes) -> bool:
-    """Answer the request whose head is `data` from kept answers; return False if there is none.
+    """Answer the request whose head is `data` from a kept answer; return False if none can be sent.
 
     Call this while the connection waits for a request, and has received nothing before `data`.
     """
@@ -86,7 +86,7 @@ def give_kept(connection: HttpProtocol, kept: KeptAnswers, data: bytes) -> bool:
     if connection.write_paused:  # the client does not read: a cycle limits its time
         cycle = RequestCycle(connection, connection.reader.read(data), b"")
         cycle.started_at = started_at
-        connection.run(cycle, partial(_end_written, cycle, entry, request_id))
+        connection.run(cycle, partial(_end, cycle, entry, request_id))
         return True
     client = connection.client[0] if connection.client else ""
     now = time.monotonic()
@@ -124,18 +124,7 @@ async def _give_proven(
         await _end(cycle, entry, request_id)
 
 
-async def _end_written(
-    cycle: RequestCycle,
-    entry: KeptEntry,
-    request_id: str,
-    _scope: Scope,
-    _receive: Receive,
-    _send: Send,
-) -> None:
-    await _end(cycle, entry, request_id)
-
-
-async def _end(cycle: RequestCycle, entry: KeptEntry, request_id: str) -> None:
+async def _end(cycle: RequestCycle, entry: KeptEntry, request_id: str, *_asgi: object) -> None:
     """End a request whose answer is written, once the client has received it."""
     record = entry.record
     cycle.scope["state"] |= {

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 import time
 from collections.abc import Callable
 from http import HTTPStatus
@@ -34,7 +33,7 @@ ASGI = {"version": "3.0", "spec_version": "2.3"}
 
 BODILESS_STATUSES = frozenset((204, 304))
 LARGE_BYTES = 64 * 1024
-"""Size from which another segment costs less than a copy."""
+"""Size of a body from which a second write costs less than joining head and body."""
 
 
 class ResponseError(RuntimeError):
@@ -53,7 +52,7 @@ class RequestCycle:
     disconnected = False
     finished = False
     keep: KeepTerms | None = None  # how the answer may be given again
-    rendered: tuple[bytes, bytes] | None = None  # then: its status line; what follows common lines
+    rendered: tuple[bytes, bytes] | None = None  # with `keep`: status line; all after common lines
     reason = ""  # why the server itself refused or aborted it
     recorded_later = False  # its connection ended before its application did
     send_job: BulkJob[bool] | None = None
@@ -91,7 +90,6 @@ class RequestCycle:
         path = head.path.decode("ascii")
         extensions: dict[str, object] = {
             "http.response.zerocopysend": {},
-            "http.response.pathsend": {},
             "entrepot.held_body": self,
             "entrepot.send_parts": {},
         }
@@ -208,9 +206,6 @@ class RequestCycle:
             await self._send_file(message, more=more)
         elif kind == "entrepot.send_parts":
             await self._send_parts(message)
-        elif kind == "http.response.pathsend":
-            more = False
-            await self._send_path(message["path"])
         else:
             raise ResponseError(f"unknown message {kind}")
         if (
@@ -222,7 +217,7 @@ class RequestCycle:
             self.end()
 
     def _begin(self, message: Message) -> None:
-        """Store the head of the response; if the body timed out, turn an error into a 408.
+        """Store the head of the response; if the request timed out, an error becomes a 408.
 
         The application knows only that the body is incomplete, as if the client had disconnected.
         """
@@ -279,22 +274,12 @@ class RequestCycle:
         skipped = len(start) + len(self.connection.common_lines())
         self.rendered = start, head[skipped:] + body
 
-    async def _send_path(self, path: str) -> None:
-        file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            await self._send_file({"file": file, "offset": 0}, more=False)
-        finally:
-            os.close(file)
-
     async def _send_file(self, message: Message, *, more: bool) -> None:
-        """Send a piece of an open file (ASGI extension ``http.response.zerocopysend``)."""
-        file = message["file"]
-        descriptor: int = file if isinstance(file, int) else file.fileno()
-        offset, count = message.get("offset"), message.get("count")
-        if offset is None:
-            offset = os.lseek(descriptor, 0, os.SEEK_CUR)
-        if count is None:
-            count = max(0, os.fstat(descriptor).st_size - offset)
+        """Send a piece of an open file (ASGI extension ``http.response.zerocopysend``).
+
+        The message must have a descriptor, an offset and a count, as `FileRegion.message` makes it.
+        """
+        descriptor, offset, count = message["file"], message["offset"], message["count"]
         if not count:
             self._write(b"", more=more)
             return
@@ -313,9 +298,8 @@ class RequestCycle:
     async def _send_parts(self, message: Message) -> None:
         """Send a body, or the rest of one, made in a bulk thread (our own ASGI extension).
 
-        ``parts`` returns an iterator over the parts of the body from an offset on
-        (`cloudcore.serving.bodies.sending.Parts`), ``count`` is the number of its bytes. Only small
-        parts of it are in memory at once.
+        ``parts`` makes the body (`cloudcore.serving.bodies.sending.Parts`), ``count`` is its length
+        in bytes. Only small parts are in memory at once.
         """
         count = message["count"]
         head = b"" if self._opened else self._open(count)
@@ -335,7 +319,7 @@ class RequestCycle:
         return is_delivered
 
     async def _give_way(self, kept: int) -> None:
-        """Wait for a slow client, with `kept` bytes in memory; for a fast one, only let others run.
+        """Wait for a slow client, with `kept` bytes in memory; for a fast one, let other tasks run.
 
         While a large piece is written, repeat that after each part.
         """
@@ -392,7 +376,7 @@ class RequestCycle:
         return body is None or body.can_drain(self.connection.worker.limits.refusal_drain_bytes)
 
     def _promise(self, count: int) -> None:
-        """Count `count` body bytes; raise `ResponseError` beyond the Content-Length."""
+        """Subtract `count` from the body bytes to send; raise `ResponseError` if it is too many."""
         if self._left is not None:
             self._left -= count
             if self._left < 0:
@@ -430,14 +414,14 @@ class RequestCycle:
             body.fail(400, "the client left")
 
     def sweep(self, now: float, limits: ServerLimits, *, crowded: bool) -> None:
-        """Abort the connection of a client that is too slow; end a request that takes too long."""
+        """Stop receiving from or sending to a client that is too slow; end an overdue request."""
         if limits.request_seconds and now - self.started_at > limits.request_seconds:
             self._end_overdue(now, limits)
             return
         body, job = self.body, self.send_job
-        receiving = body is not None and (body.waits or body.job is not None)
-        if receiving:
-            assert body is not None
+        if body is not None and not body.waits and body.job is None:
+            body = None  # nothing of it is being received
+        if body is not None:
             waiting = body.waits or (body.job is not None and body.job.waiting)
             moved = body.arrived
         else:
@@ -446,18 +430,19 @@ class RequestCycle:
             moved = max(0, moved - self.connection.waiting_bytes()) if moved else 0
         if self._pace is None:
             self._pace = TransferPace()
+        receiving = body is not None
         fault = self._pace.fault(
             now, limits, receiving=receiving, waiting=waiting, moved=moved, crowded=crowded
         )
         if fault is None:
             return
-        if receiving and body is not None:
+        if body is not None:
             body.fail(HTTPStatus.REQUEST_TIMEOUT, fault)
         else:
             self.connection.abort(fault)
 
     def _end_overdue(self, now: float, limits: ServerLimits) -> None:
-        """End a request that has exceeded the maximum time; answer if no answer has begun.
+        """End a request that has exceeded the maximum time; send an error if no response began.
 
         The rest of the request's body is cut off. The application processes what has arrived, so
         that an upload can be resumed, and its error becomes a 408.

@@ -1,18 +1,13 @@
-"""Render response heads from ASGI messages, safe from header injection; refusals of the server."""
+"""Render response heads safely from ASGI messages, and the server's own refusals."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from http import HTTPStatus
 from typing import Final, NamedTuple
 
-from cloudcore.serving.http.head import ALLOW, METHODS
+from cloudcore.serving.http.head import ALLOW, LENGTH, METHODS, PRINTABLE, TOKEN
 from cloudcore.serving.planes import Plane
-
-_NAME = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
-_LENGTH = re.compile(rb"[0-9]{1,18}")
-_PRINTABLE = bytes(code for code in range(256) if code == 9 or (code >= 32 and code != 127))
 
 _PLAIN, _CONTENT_LENGTH, _CONNECTION, _DROPPED = range(4)
 _KINDS = {
@@ -36,8 +31,8 @@ class HeaderNames(dict[bytes, tuple[bytes, int]]):
     """
 
     def __missing__(self, name: bytes) -> tuple[bytes, int]:
-        """Check and add a new name; applications use few."""
-        if _NAME.fullmatch(name) is None:
+        """Add a new name; raise `ValueError` if it is invalid. Applications use few names."""
+        if TOKEN.fullmatch(name) is None:
             raise ValueError(f"invalid header name {name!r}")
         entry = (name + b": ", _KINDS.get(name.lower(), _PLAIN))
         if len(self) < MAX_KNOWN_NAMES:
@@ -54,7 +49,7 @@ class Fields(NamedTuple):
 
 
 def read_fields(headers: Iterable[tuple[bytes, bytes]], names: HeaderNames) -> Fields:
-    """Return the header lines to send, except those for framing.
+    """Separate the headers that concern framing from the other lines of a response's head.
 
     Raise `ValueError` if a name or value contains invalid characters.
     """
@@ -66,13 +61,13 @@ def read_fields(headers: Iterable[tuple[bytes, bytes]], names: HeaderNames) -> F
         if not kind:  # _PLAIN, as most are
             lines += (start, value, b"\r\n")
         elif kind == _CONTENT_LENGTH:
-            if _LENGTH.fullmatch(value) is None:
+            if LENGTH.fullmatch(value) is None:
                 raise ValueError("invalid content-length")
             length = int(value)
         elif kind == _CONNECTION:
             closes = closes or b"close" in value.lower()
     block = b"".join(lines)
-    if block.translate(None, _PRINTABLE) != b"\r\n" * (len(lines) // 3):
+    if block.translate(None, PRINTABLE) != b"\r\n" * (len(lines) // 3):
         raise ValueError("control character in a response header")
     return Fields(block, length, closes)
 

@@ -72,7 +72,10 @@ class ServerWorker:
             connection.sweep(now)
 
     def common_lines(self, headers: list[tuple[bytes, bytes]]) -> bytes:
-        """Return uvicorn's default headers (the date), a new list each second, as lines."""
+        """Return uvicorn's default headers as lines; rendered again if `headers` is a new list.
+
+        uvicorn makes a new list each second, for the date.
+        """
         if self._common[0] is not headers:
             lines = b"".join(b"%s: %s\r\n" % header for header in headers)
             self._common = (headers, lines)

@@ -25,7 +25,7 @@ import uvicorn.server
 from uvicorn.config import Config
 from uvicorn.server import ServerState
 
-from cloudcore.serving.counters import ApplicationEvents, Counter, Counters, Gauge, measure_nothing
+from cloudcore.serving.counters import ApplicationEvents, Counter, Counters, Gauge
 from cloudcore.serving.dispatch import Application, Dispatcher
 from cloudcore.serving.http.protocol import HttpProtocol
 from cloudcore.serving.http.worker import ServerWorker
@@ -63,7 +63,7 @@ Address = tuple[str, int]
 class Service:
     """The configuration of every worker: the application and its addresses."""
 
-    app_factory: Callable[[], Application]
+    app_factory: Callable[[], Dispatcher]
     listeners: Sequence[socket.socket]
     limits: ServerLimits
     planes: Planes
@@ -77,7 +77,7 @@ class Service:
 
 
 def run(
-    app_factory: Callable[[], Application],
+    app_factory: Callable[[], Dispatcher],
     host: str = "127.0.0.1",
     port: int = 0,
     *,
@@ -107,7 +107,7 @@ def run(
     """
     identity = None if tls is None else (tls, load_tls(tls, time.time()))
     limits = limits or ServerLimits()
-    crowd = min(limits.crowd, raise_descriptor_limit() // (2 * CONNECTION_DESCRIPTORS))
+    crowd = min(limits.crowd, _raise_descriptor_limit() // (2 * CONNECTION_DESCRIPTORS))
     listeners = [bind(host, each) for each in (port, *more_ports)]
     url_host = f"[{host}]" if ":" in host else host
     url = f"{'http' if tls is None else 'https'}://{url_host}:{listeners[0].getsockname()[1]}"
@@ -158,7 +158,7 @@ def bind(host: str, port: int) -> socket.socket:
     return listener
 
 
-def raise_descriptor_limit() -> int:
+def _raise_descriptor_limit() -> int:
     """Raise the soft limit of open files to the hard limit, for slow clients; return the limit."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
@@ -171,8 +171,8 @@ def serve(
 ) -> int:
     """Run worker number `slot`: serve until a signal, drain, and return the exit status.
 
-    A worker that `is_supervised` then ignores SIGTERM, as the supervisor's second SIGTERM may
-    arrive after it has drained.
+    If it `is_supervised`, the worker ignores SIGTERM after it has drained: the supervisor's second
+    SIGTERM may arrive only then.
     """
     sys.setswitchinterval(SWITCH_SECONDS)
     scheme = "http" if service.tls is None else "https"
@@ -183,8 +183,7 @@ def serve(
     tls = None if service.tls is None else ServedTls(*service.tls, counter.count, validations)
     worker = ServerWorker(service.planes, service.limits, counter, access_log, tls=tls)
     application = service.app_factory()
-    if isinstance(application, Dispatcher):
-        application.on_event = counter.count
+    application.on_event = counter.count
     config = Config(
         application,
         http=http_protocol(worker),
@@ -199,7 +198,7 @@ def serve(
         date_header=True,
         backlog=BACKLOG,
     )
-    server = WorkerServer(config, service, worker, counter, on_ready)
+    server = WorkerServer(config, application, service, worker, counter, on_ready)
     server.is_supervised = is_supervised
     if keeper is not None and slot == 0:
         server.keep = partial(keeper.keep, counter.count)
@@ -220,12 +219,14 @@ class WorkerServer(uvicorn.server.Server):
     def __init__(
         self,
         config: Config,
+        application: Dispatcher,
         service: Service,
         worker: ServerWorker,
         counter: Counter,
         on_ready: Callable[[], object],
     ) -> None:
         super().__init__(config)
+        self._application = application
         self._service = service
         self._worker = worker
         self._counter = counter
@@ -237,10 +238,6 @@ class WorkerServer(uvicorn.server.Server):
         """True if the process ends with the server, and gets SIGTERM twice."""
         self._leaves_at: float | None = None
         """When the drain begins; None until the server is told to stop."""
-        application = config.app
-        self._measure = (
-            application.measure if isinstance(application, Dispatcher) else measure_nothing
-        )
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -261,12 +258,11 @@ class WorkerServer(uvicorn.server.Server):
                 signal.signal(sig, handler)
 
     def _drain(self, sig: int, frame: Any) -> None:  # noqa: ANN401 - signal's own signature
-        """Begin to drain: on SIGTERM after a delay, or at once when it is repeated."""
+        """Begin to drain: `leaving_seconds` after the first SIGTERM, otherwise at once."""
         seconds = self._service.limits.leaving_seconds
         if sig == signal.SIGTERM and self._leaves_at is None and seconds:
             self._leaves_at = time.monotonic() + seconds
-            if isinstance(self.config.app, Dispatcher):
-                self.config.app.leave()
+            self._application.leave()
             return
         if not self.should_exit:
             _end_process_after(self._service.limits.shutdown_seconds + EXIT_GRACE_SECONDS)
@@ -277,12 +273,14 @@ class WorkerServer(uvicorn.server.Server):
             self._worker.tls.is_asked = True
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Start uvicorn, then the metrics address; call `on_ready` when both accept connections."""
+        """Start uvicorn and the other listeners; call `on_ready` when all accept connections."""
         await super().startup(sockets)
-        if isinstance(self.config.app, Dispatcher):
-            self._worker.kept = self.config.app.kept
+        self._worker.kept = self._application.kept
         if self._service.metrics_listener is not None:
-            self.servers.append(await self._serve_metrics(self._service.metrics_listener))
+            from cloudcore.serving.metrics import MetricsApplication  # noqa: PLC0415 - 60 ms
+
+            metrics = MetricsApplication(self._service.counters, self._measure_all)
+            self.servers.append(await self._serve_beside(self._service.metrics_listener, metrics))
         if self._service.validation is not None:
             listener, urls = self._service.validation
             tls = self._worker.tls
@@ -294,12 +292,6 @@ class WorkerServer(uvicorn.server.Server):
             self._keeping = asyncio.create_task(self.keep())
         release_unused()
         self._on_ready()
-
-    async def _serve_metrics(self, listener: socket.socket) -> asyncio.Server:
-        from cloudcore.serving.metrics import MetricsApplication  # noqa: PLC0415 - 60 ms to import
-
-        application = MetricsApplication(self._service.counters, self._measure_all)
-        return await self._serve_beside(listener, application)
 
     async def _serve_beside(
         self, listener: socket.socket, application: Application
@@ -313,7 +305,7 @@ class WorkerServer(uvicorn.server.Server):
 
     async def _measure_all(self) -> Sequence[Gauge]:
         tls = self._worker.tls
-        return [*await self._measure(), *(() if tls is None else (tls.gauge(),))]
+        return [*await self._application.measure(), *(() if tls is None else (tls.gauge(),))]
 
     async def on_tick(self, counter: int) -> bool:
         """Run uvicorn's tick (ten times a second), and publish the counters."""

@@ -63,7 +63,7 @@ def release_unused() -> None:
 
 
 def _unmap_code() -> None:
-    """Have the kernel unmap library code, much of which ran only while libraries were loaded.
+    """Make the kernel unmap library code, much of which ran only while libraries were loaded.
 
     Code that is needed again is mapped again, from the kernel's page cache. Pages that were
     written, such as the dynamic linker's address tables, are not unmapped.
@@ -102,9 +102,8 @@ TICK_SECONDS = 1.0
 FIRST_RESTART_DELAY = 1.0
 LAST_RESTART_DELAY = 30.0
 ORPHAN_SECONDS = 2.0
-"""Seconds for which a worker drains if its supervisor was killed. The server that starts in its
-place shares processors and disk with it. If old workers drained as long as at a stop, continued
-uploads through them would delay that start as long."""
+"""Seconds for which a worker drains if its supervisor was killed: few, since uploads that continue
+through old workers would delay the start of the next server on the same machine."""
 AGAIN_SECONDS = 0.1
 """Seconds between the two SIGTERM that make a worker drain at once. If the second came sooner, the
 worker would take both for one."""

@@ -154,7 +154,7 @@ def _check_key(files: TlsFiles, certificates: list[x509.Certificate]) -> None:
 
 
 def _public_key(certificate: x509.Certificate) -> bytes | None:
-    """Return the public key, or None if its kind is unknown, which an issuer's may be."""
+    """Return the public key, or None if its kind is unknown; that of an issuer may be."""
     try:
         key = certificate.public_key()
     except (ValueError, UnsupportedAlgorithm):

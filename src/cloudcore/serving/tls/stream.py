@@ -166,7 +166,7 @@ class TlsStream:
         return sent
 
     def end(self) -> socket.socket:
-        """Send the end of the stream; return the underlying socket."""
+        """Send ``close_notify``, unless a piece is owed; return the underlying socket."""
         if not self.owed:
             # This sends close_notify, then reads the client's own, for which it does not wait.
             with contextlib.suppress(OSError, ValueError):
@@ -174,7 +174,7 @@ class TlsStream:
         return self.strip()
 
     def strip(self) -> socket.socket:
-        """End the stream; return the underlying socket, whose bytes stay encrypted from here on."""
+        """Give up TLS without telling the client; return the underlying socket."""
         below = self._socket
         return socket.socket(below.family, below.type, below.proto, fileno=below.detach())
 

@@ -97,7 +97,10 @@ class TlsTransport(asyncio.Transport):
         return self._stream if name == "socket" else self._names.get(name, default)
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
-        """Ignore the limits: any unsent byte pauses the writer."""
+        """Do nothing: any unsent byte pauses the writer.
+
+        Raise `ValueError` for limits other than 0.
+        """
         if high != 0 or low:
             raise ValueError("anything that is not sent pauses the writer")
 
@@ -108,10 +111,6 @@ class TlsTransport(asyncio.Transport):
     def is_closing(self) -> bool:
         """Return True if the connection is closed or closing."""
         return self._closing or self._ends
-
-    def is_reading(self) -> bool:
-        """Return True unless reading is paused."""
-        return self._wants_reading
 
     def pause_reading(self) -> None:
         """Leave the client's bytes in the socket."""
@@ -136,12 +135,8 @@ class TlsTransport(asyncio.Transport):
             self._paused_writer = True
             self._protocol.pause_writing()
 
-    def can_write_eof(self) -> bool:
-        """Return True."""
-        return True
-
     def write_eof(self) -> None:
-        """Shut down our side once everything is sent; later bytes are not decrypted."""
+        """Shut down our side once everything is sent; what is read later is not decrypted."""
         self._eof = True
         if not (self._waiting or self._lent):
             self._shut_down()
@@ -281,7 +276,7 @@ class TlsTransport(asyncio.Transport):
             self._validates = True
 
     def _take_plain(self, stream: TlsStream) -> None:
-        """Have the protocol refuse a client that speaks plain HTTP."""
+        """Give up TLS, and let the protocol refuse a client that speaks plain HTTP."""
         plain = stream.strip()
         self._stream, self._established = plain, True
         self._protocol.refuse_plain(plain.recv(4096))
@@ -394,7 +389,7 @@ class TlsAcceptor(asyncio.Protocol):
 def lend_socket(transport: asyncio.Transport) -> socket.socket | TlsLoan | None:
     """Return a duplicate of the socket for a bulk job, or None if the client has left.
 
-    A TLS connection is lent itself: it must not be written to before the job ends.
+    For TLS, return a loan of the connection itself: do not write to it before the job ends.
     """
     if transport.is_closing():
         return None
