@@ -35,7 +35,7 @@ IP_POOL_METHODS: Final = Methods(
 
 
 EVERY_SECONDS: Final = 24 * 3600
-"""How often addresses that are not in the inventory are looked for."""
+"""The pause between two runs of `log_unlisted`."""
 _MOST_NAMED: Final = 20
 _log = logging.getLogger(__name__)
 
@@ -122,7 +122,7 @@ async def _changed(
 
 
 def request(tx: Connection, new: DedicatedIP, inventory: Sequence[str]) -> DedicatedIP:
-    """Insert a dedicated IP with a free address of the inventory.
+    """Insert a dedicated IP with a free address of the inventory; return the dedicated IP.
 
     Raises:
         Conflict: no address is free.
@@ -145,9 +145,9 @@ def request(tx: Connection, new: DedicatedIP, inventory: Sequence[str]) -> Dedic
 
 
 def set_status(tx: Connection, found: DedicatedIP, status: WarmupStatus, now: int) -> DedicatedIP:
-    """Pause a dedicated IP (status ``paused``), or resume it (status ``new``); return it.
+    """Pause a dedicated IP (status ``paused``), or resume a paused one (status ``new``); return it.
 
-    Resuming forgets its outcomes. Raise `NotFound` if it was deleted meanwhile.
+    Resuming forgets the outcomes. Raise `NotFound` if the dedicated IP was deleted meanwhile.
     """
     old = DEDICATED_IP_ROWS.lock(tx, found.account_id, found.id)
     if (old.warmup_status == "paused") == (status == "paused"):
@@ -158,7 +158,7 @@ def set_status(tx: Connection, found: DedicatedIP, status: WarmupStatus, now: in
 
 
 async def log_unlisted(needs: EmailNeeds) -> None:
-    """Log the dedicated IPs of accounts that are missing from the operator's inventory."""
+    """Log up to 20 dedicated IPs of accounts that are missing from the operator's inventory."""
     find = partial(sender_rows.others, addresses=needs.dedicated_ips, limit=_MOST_NAMED)
     found = await needs.database.read(find)
     if found:

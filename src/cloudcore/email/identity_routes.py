@@ -1,4 +1,4 @@
-"""``/v1/identities``: the standard methods, the verification, and the page of a confirmation."""
+"""Verify a sending identity at its owner's request, and confirm an address by a mailed link."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ async def confirm_identity(
 
 
 def _confirm(tx: Connection, ctx: RequestContext, needs: EmailNeeds, token: str) -> SendingIdentity:
-    """Confirm an address, and record the audit event for the identity's account."""
+    """Confirm an address; publish its new status, and write an audit event of its account."""
     found = confirm(tx, token, ctx.clock())
     tell_status(needs, tx, found)
     crn, details = SENDING_IDENTITY.crn_of(found), {"identity_id": found.id}

@@ -1,8 +1,8 @@
 """Verify sending identities: look up the DKIM record of a domain, or mail a link to an address.
 
-The record is looked up regularly, as no mail may be sent from a domain whose owner has removed it.
-While no name server answers, the status does not change. The token of the link is derived from the
-root key and a nonce; each new mail changes the nonce. Only the token's hash is stored.
+The record is looked up regularly: once its owner has removed it, no mail may be sent from the
+domain. While no name server answers, the status does not change. The token of the link is derived
+from the root key and a nonce; each new link has a new nonce. Only the token's hash is stored.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class BadToken(InvalidInput):
 
 
 def waiting(identity: SendingIdentity, keyring: Keyring, now: int) -> SendingIdentity:
-    """Return an address identity with a new confirmation token, whose mail is due now."""
+    """Return an address identity with a new confirmation token, and its mail due now."""
     nonce = base64url.encode(os.urandom(24))
     return structs.replace(
         identity,
@@ -68,10 +68,10 @@ def waiting(identity: SendingIdentity, keyring: Keyring, now: int) -> SendingIde
 
 
 def count_mail(tx: Connection, identity: SendingIdentity, now: int) -> None:
-    """Count a confirmation mail, as the address may be a stranger's.
+    """Count a confirmation mail against the limits of its address and of the account.
 
-    Raise `TooManyConfirmations` if this address, or all addresses of the account together, got too
-    many mails.
+    The address may be a stranger's. Raise `TooManyConfirmations` if the address, or all addresses
+    of the account together, got too many mails.
     """
     local, _, domain = identity.value.rpartition("@")
     address = sha256(f"{local.partition('+')[0]}@{domain}".encode()).hexdigest()
@@ -213,7 +213,7 @@ async def _look(found: SendingIdentity, needs: EmailNeeds, _attempt: StepAttempt
 
 
 async def _ask(found: SendingIdentity, needs: EmailNeeds, _attempt: StepAttempt) -> Outcome:
-    """Send the confirmation mail to an address, or store why that is not possible."""
+    """Send the confirmation mail to an address; if that fails, the outcome has a fault."""
 
     def change(current: SendingIdentity, _now: int) -> SendingIdentity:
         is_same = current.asked == found.asked
@@ -255,7 +255,7 @@ WORK: Final[Work[SendingIdentity, EmailNeeds]] = Work(
 
 
 async def check_due(needs: EmailNeeds) -> None:
-    """Wake the jobs of domains whose record is due for a lookup."""
+    """Wake the jobs of the identities whose lookup or confirmation mail is due."""
     now, after = needs.clock(), -1
     while found := await needs.database.read(list_due, now, after, _PAGE):
         for account_id, identity_id, _ in found:

@@ -99,7 +99,7 @@ class SendingIdentity(Worked, frozen=True, kw_only=True):
     check_at: Annotated[int | None, own(hidden=True, form="time")] = None
     """When the record is next looked up, or the confirmation mail sent; None if neither is due."""
     asked: Annotated[int, own(hidden=True)] = 0
-    """How often the owner has requested that."""
+    """How often the owner has requested a lookup or a confirmation mail."""
     confirmation_nonce: Annotated[str | None, own(hidden=True)] = None
     confirmation_hash: Annotated[bytes | None, own(hidden=True)] = None
     confirmation_expires_at: Annotated[int | None, own(hidden=True, form="time")] = None
@@ -327,9 +327,9 @@ def status_of(statuses: Iterable[str]) -> MessageStatus:
 
 
 def _identity(named: str) -> str:
-    """Return the key of a filter for an identity: its domain or address, or an id; in lower case.
+    """Return the domain, address or id of the identity that a filter names, in lower case.
 
-    `named` may also be a CRN.
+    `named` is the domain, the address, the id, or a CRN that ends in one of these.
     """
     return named.rpartition("identity/")[2].lower()
 

@@ -104,7 +104,7 @@ IDENTITIES: Final = Methods(
 def verify(
     tx: Connection, identity: SendingIdentity, keyring: Keyring, now: int
 ) -> SendingIdentity:
-    """Make the lookup of a domain's record due now, or send an address a new link.
+    """Make the lookup of a domain's record due now, or the mail of a new link to an address.
 
     Raises:
         NotFound: the identity was deleted meanwhile.

@@ -1,7 +1,7 @@
 """``/v1/suppressions``, and the unsubscribe links of recipients (RFC 8058).
 
-The token of a link contains all necessary data, since recipients open links long after the message
-was deleted.
+The token of a link contains all necessary data, since a recipient may open the link long after the
+message was deleted.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ SUPPRESSIONS: Final = Methods(
 def suppressed(
     tx: Connection, account_id: str, region: str, addresses: Sequence[str], now: int
 ) -> frozenset[str]:
-    """Return those of these canonical addresses that are suppressed for an account at `now`."""
+    """Return which of `addresses`, in canonical form, are suppressed for an account at `now`."""
     wanted = {"account_id": account_id, "region": region, "folded": text_list(addresses)}
     return frozenset(row[0] for row in tx.rows(_WHICH, **wanted, now=now))
 
@@ -132,7 +132,8 @@ class Unsubscription(msgspec.Struct, array_like=True, frozen=True):
 def unsubscribe_headers(keyring: Keyring, url: str, of: Unsubscription) -> Mapping[str, str]:
     """Return the unsubscribe headers for one recipient; `url` is the platform's base URL.
 
-    The DKIM signature must cover both. ``List-Unsubscribe`` must not be folded into encoded words.
+    The DKIM signature must cover both headers. ``List-Unsubscribe`` must not be folded into encoded
+    words.
     """
     query = urlencode({"token": unsubscribe_token(keyring, of)})
     return {

@@ -79,7 +79,6 @@ class RenderingWork:
     """Counts the work of one rendering."""
 
     def __init__(self) -> None:
-        """Start with no work."""
         self._left = MAX_WORK
 
     def spend(self, amount: int) -> None:
@@ -196,7 +195,7 @@ def _turns(context: Context, value: Any, size: int) -> list[Any]:  # noqa: ANN40
 
 @pass_context
 def _trim(context: Context, value: Any, chars: Any = None) -> str:  # noqa: ANN401 - values
-    """Strip characters at both ends; the cost is the product of both sizes."""
+    """Strip characters at both ends; the cost is the size of `value` times that of `chars`."""
     _work(context).spend(_weight(value) * max(1, _weight(chars)))
     return filters.do_trim(value, chars)
 
@@ -318,7 +317,7 @@ def read(of: _Language, source: str) -> nodes.Template:
 
 
 def counting(tree: nodes.Template) -> nodes.Template:
-    """Insert counters into the tree around everything that takes time; return the tree."""
+    """Make each loop and comparison in the tree count its work; return the tree."""
     for each in list(tree.find_all(nodes.For)):
         size = 1 + sum(1 for _ in each.find_all(nodes.Node))
         each.iter = _filtered(cast("nodes.Expr", each.iter), _TURNS, nodes.Const(size))
@@ -330,7 +329,7 @@ def counting(tree: nodes.Template) -> nodes.Template:
 
 
 def counter_variables() -> dict[str, Any]:
-    """Return the variable that counts the work of one rendering, to add to the mail's variables."""
+    """Return a variable that counts the work of one rendering, to add to a template's variables."""
     return {_WORK: RenderingWork()}
 
 

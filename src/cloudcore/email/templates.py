@@ -75,8 +75,8 @@ def variables_of(template: Template) -> list[str]:
 def render(template: Template, variables: Mapping[str, Any]) -> Rendered:
     """Render a template with these variables, which are JSON values.
 
-    Raise `InvalidInput` if a variable is missing (`params` names it) or unusable, the subject is
-    empty or has a line break, or the result is too long or takes too long to render.
+    Raise `InvalidInput` if a variable is missing (the error's `params` name it) or unusable, the
+    subject is empty or has a line break, or the result is too long or takes too long to render.
     """
     subject = _rendered("subject", template.subject, variables, MAX_SUBJECT)
     if _CONTROL.search(subject):

@@ -1,7 +1,7 @@
 """Choose the source address of a message within the warm-up caps, and count outcomes.
 
 Recipients are counted in the transaction that accepts the message, while the addresses of the pool
-are locked. So no two senders use the same share of a cap, and counts survive a restart.
+are locked. So concurrent transactions never exceed a cap together, and counts survive a restart.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def sources_of(
 
 
 def counted_again(tx: Connection, of: Recipient, ip_pool_id: str | None, now: int) -> Recipient:
-    """Count a recipient again whose mail is retried on another day; return it with a new source.
+    """Count a recipient whose mail is retried on another day; return it with a new source address.
 
     Mail counts against the cap of the day on which it is sent, not accepted. The message is locked
     before the addresses, the same order as in the transaction that stores an outcome.

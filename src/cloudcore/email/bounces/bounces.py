@@ -1,7 +1,7 @@
 """Store bounces and complaints about a delivery, and suppress the recipient's address.
 
-The suppression is made once, when the recipient's status changes: if the owner deletes it, a
-repeated report does not restore it.
+The suppression is made once, when the recipient's status changes: if the account deletes the
+suppression, a repeated report does not restore it.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ async def delivery_of(needs: EmailNeeds, returned: Returned) -> Recipient | None
 
 
 async def note_report(needs: EmailNeeds, returned: Returned, report: DeliveryReport) -> bool:
-    """Store a report about a delivery in a transaction; return False if it changes nothing."""
+    """Store a report about a delivery in a new transaction; return False if nothing changes."""
     return await needs.database.write(note, needs, returned, report)
 
 
@@ -67,10 +67,10 @@ def find_delivery(tx: Connection, returned: Returned) -> Recipient | None:
 
 
 def note(tx: Connection, needs: EmailNeeds, returned: Returned, report: DeliveryReport) -> bool:
-    """Store a report about a delivery; return False if it changes nothing.
+    """Store a report about a delivery; return False if nothing changes.
 
-    A permanent failure (``hard``) and a complaint suppress the address. A delay at another server
-    changes only the reason: the message is not sent again.
+    A permanent failure (``hard``) and a complaint suppress the address. If another server reports a
+    delay, only the reason is stored; the message is not sent again.
     """
     found = find_delivery(tx, returned)
     if found is None:
@@ -103,7 +103,10 @@ def suppress(
     reason: Literal["auto_bounce", "auto_complaint"],
     now: int,
 ) -> Suppression | None:
-    """Suppress a delivery's address, regardless of the quota; return None if it already was."""
+    """Suppress a recipient's address, regardless of the quota, and publish an event.
+
+    Return the suppression, or None if the address was already suppressed.
+    """
     made = suppressions.add_automatic(
         tx,
         Suppression(

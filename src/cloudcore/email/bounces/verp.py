@@ -1,9 +1,8 @@
-"""The envelope sender of each delivery, which identifies a bounce and proves our origin (VERP).
+"""The return path of each delivery (VERP): an envelope sender that names message and recipient.
 
 The local part is ``bounces-`` and, in base32, the message's id, the recipient's position and an
-HMAC-SHA-256 of both, truncated to 80 bits, so nobody can forge a return path to suppress an
-address. Base32 is used because it ignores case: some mail servers convert local parts to lower
-case.
+HMAC-SHA-256 of both, truncated to 80 bits. The HMAC keeps strangers from forging a return path to
+suppress an address. Base32 ignores case, which some mail servers change.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ def return_path(domain: str, key: bytes, message_id: str, position: int) -> str:
 
 
 def read_return_path(domain: str, key: bytes, address: str) -> Returned | None:
-    """Return the delivery that a return path names; None if the address is not one of ours.
+    """Return the message and recipient of a return path; None if `address` is none of ours.
 
     Letters may be of either case.
     """

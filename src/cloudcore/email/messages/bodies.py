@@ -69,7 +69,6 @@ MESSAGES: Final = Methods(
 
 
 def _context(message_id: str) -> str:
-    """Return the context for sealing the content of a message."""
     return f"email message {message_id}"
 
 
@@ -89,7 +88,7 @@ def shown_recipient(of: Recipient) -> MessageRecipient:
 
 
 def whole(found: Message, of: Sequence[Recipient], content: Content | None) -> ResponseBody:
-    """Return the answer for one message, with its recipients and, if not deleted, its content."""
+    """Return the answer for one message; `content` is None if it was deleted."""
     kept = content or Content()
     return MESSAGES.one(
         found,

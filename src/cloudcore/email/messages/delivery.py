@@ -140,9 +140,10 @@ class Postman:
         return self._recorded(due, outcome)
 
     async def _counted_today(self, due: DueMessage) -> DueMessage:
-        """Count a recipient again if last tried (or else accepted) on another day (UTC).
+        """Count a recipient against today's cap (UTC) of a dedicated IP, unless already counted.
 
-        Return the message with its source address, which may have changed.
+        Recipients are counted at acceptance, and on each later day with an attempt. Return the
+        message, whose source address may have changed.
         """
         now, message, to = self.needs.clock(), due.message, due.recipient
         counted_at = message.created_at if to.last_attempt_at is None else to.last_attempt_at
@@ -192,15 +193,16 @@ class Postman:
     def _return_path(self, message: Message, to: Recipient) -> str:
         """Return the envelope sender of a delivery.
 
-        If the operator has set no domain for return paths, that is the sender of the message.
+        If the operator has set no domain for return paths, that is the address of the message's
+        sender.
         """
         ours = self.needs.return_path(message.id, to.position)
         return ours or mailbox(message.sender, "from").address
 
     def _recorded(self, due: DueMessage, outcome: DeliveryOutcome) -> Next | Done:
-        """Return the result of a job step that stores the outcome of an attempt.
+        """Return `Next` for a retry, or `Done` if the outcome is final or the message too old.
 
-        It schedules a retry, unless the outcome is final or the message is too old.
+        Both store the outcome when they are committed.
         """
         now = self.needs.clock()
         attempts = due.recipient.attempts + outcome.was_tried
@@ -241,9 +243,10 @@ def record(
     due_at: int | None,
     now: int,
 ) -> None:
-    """Store the outcome of an attempt; `due_at` is when the next one is due, or None.
+    """Store the outcome of an attempt; `due_at` is when the next attempt is due, or None.
 
-    Do nothing if the message is deleted, or a report about the delivery was stored before.
+    Do nothing if the message is deleted, or the recipient no longer waits, because a report about
+    the delivery was stored before.
     """
     try:
         rows.ROWS.lock(tx, to.account_id, to.message_id)

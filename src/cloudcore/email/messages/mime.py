@@ -2,8 +2,8 @@
 
 The bytes depend only on the accepted message: they have the same ``Message-ID`` and ``Date`` in
 every attempt. Values of a request were checked before: they have no line breaks. Text that looks
-like an encoded word is split here: otherwise the mail library would decode it, and write the line
-breaks that it may contain.
+like an encoded word is split here: otherwise the mail library would decode the word, and write any
+line breaks in it.
 """
 
 from __future__ import annotations
@@ -140,8 +140,8 @@ def check_headers(headers: Mapping[str, str]) -> None:
     """Check the header fields of a request.
 
     Raises:
-        InvalidInput: there are too many, or two of one name; or a name is not ``X-…`` or
-            ``List-…``, or a value is not one line.
+        InvalidInput: there are too many fields, or two of one name; a name is not ``X-…`` or
+            ``List-…``, or not allowed; or a value is empty, too long or not on one line.
 
     """
     if len(headers) > MOST_HEADERS:
@@ -188,7 +188,7 @@ def composed(of: MessageHeading, content: Content, more: Mapping[str, str]) -> b
 
 
 def _set_bodies(mail: EmailMessage, content: Content, message_id: str) -> None:
-    """Add text, HTML or both (RFC 2046 §5.1.4), in 7 bits, so that no server needs to change it."""
+    """Set the body: text, HTML or both (RFC 2046 §5.1.4)."""
     if content.text is not None:
         mail.set_content(content.text)
         if content.html is not None:
@@ -213,8 +213,8 @@ def _as_it_is(text: str) -> str:
 def _policy() -> EmailPolicy[EmailMessage]:
     """Return the mail policy: SMTP in seven bits, without folding of list fields.
 
-    The library would fold the URLs in these fields into encoded words, which are not allowed there
-    (RFC 2369 §2).
+    In seven bits, no mail server needs to re-encode a message. The library would fold the URLs in
+    list fields into encoded words, which are not allowed there (RFC 2369 §2).
     """
 
     class OneLine(UniqueUnstructuredHeader):

@@ -36,7 +36,7 @@ from cloudcore.web.context import Reply, RequestContext
 from cloudcore.wire import RequestBody, ResponseBody
 
 USE_TEMPLATE: Final = "email:GetTemplate"
-"""The action that a caller needs on a template to send it."""
+"""The action that a caller needs on a template to send a message from it."""
 _Mailboxes = Annotated[list[str], Meta(max_length=MOST_RECIPIENTS)]
 
 
@@ -120,7 +120,7 @@ async def _template(
     """Return the template that a request names, or None if it names none.
 
     Raise `InvalidInput` if the request has a subject or body beside a template, or variables
-    without one.
+    without a template.
     """
     if data.template is None:
         if data.variables:
@@ -139,9 +139,10 @@ async def _template(
 def _drafted(
     data: SendMessage, template: Template | None, of: tuple[str, str, str], now: int
 ) -> tuple[Draft, Content]:
-    """Return (draft, content) of a request, rendered and checked by composing it once.
+    """Return (draft, content) of a request, with the template rendered.
 
-    Raise `InvalidInput` if it cannot be rendered or composed.
+    `of` is (message id, account id, region). The message is composed once, as a check. Raise
+    `InvalidInput` if it cannot be rendered or composed.
     """
     sender = mailbox(data.from_, "from")
     to, cc, bcc = (_mailboxes(data, field) for field in ("to", "cc", "bcc"))
