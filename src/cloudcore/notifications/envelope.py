@@ -2,7 +2,8 @@
 
 Signatures are those of Standard Webhooks (``webhook-signature: v1,…``). A signing secret is sealed
 in its subscription's row. Tokens of links are derived from the root key: the confirmation token
-from a nonce, which each new request changes; the unsubscribe token from the subscription's id.
+with a nonce, which each new request to confirm changes; the unsubscribe token with the ids of
+account and subscription.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ def new_secret() -> str:
 
 
 def seal_secret(keyring: Keyring, subscription_id: str, secret: str) -> bytes:
-    """Seal the signing secret of a subscription, for `open_secret`."""
+    """Return the signing secret of a subscription in sealed form, which `open_secret` opens."""
     return keyring.seal(secret.encode(), _context(subscription_id))
 
 

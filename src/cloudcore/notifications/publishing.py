@@ -1,7 +1,7 @@
 """Publish messages, and turn messages and events from the outbox into deliveries.
 
-An event for a topic waits if the topic does not exist, or earlier events already wait for it.
-Waiting events are released when the topic has an active subscription.
+An event for a topic waits if the topic does not exist, or earlier events already wait for the
+topic. Waiting events are released when the topic has an active subscription.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ async def drop_messages(database: Database, topic: Topic) -> None:
 def delete_topic(tx: Connection, topic: Topic, now: int) -> None:
     """Delete a topic with its subscriptions and their deliveries.
 
-    Raise `TopicMissing` if it was already deleted.
+    Raise `TopicMissing` if the topic was already deleted.
     """
     lock_account(tx, topic.account_id)
     if tx.execute(TOPICS.statements["remove"], of_id=topic.id, account_id=topic.account_id) != 1:
@@ -132,7 +132,10 @@ class FanOut(NamedTuple):
                 await self._tell(event, crn)
 
     async def _asking(self, event: OutboxEvent) -> Sequence[str]:
-        """Return the CRNs of topics that rules name now for an event of `emit_from_platform`."""
+        """Return the CRNs of the topics that the account's rules name now for an event's type.
+
+        Only events of `emit_from_platform` need this: others carry their topics.
+        """
         topics_of = self.needs.events.topics_of
         return await self.needs.database.read(topics_of, event.account_id, event.type)
 
@@ -182,7 +185,7 @@ def find_ready_topic(
 def wait_unless_ready(
     tx: Connection, event: OutboxEvent, crn: str, region: str, name: str, now: int
 ) -> Topic | None:
-    """Insert an event as waiting for its topic; if the topic is ready by now, return it instead."""
+    """Return the topic if it is ready by now; otherwise store that the event waits for it."""
     lock_account(tx, event.account_id)
     topic = find_ready_topic(tx, event.account_id, region, name, crn)
     if topic is not None:

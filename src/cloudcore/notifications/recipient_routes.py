@@ -145,7 +145,10 @@ def _unsubscribe(
 def _audit(
     tx: Connection, ctx: RequestContext, action: str, found: Subscription, topic: Topic
 ) -> None:
-    """Audit the use of a link; of a webhook, only its origin, as the path may be a secret."""
+    """Write the audit event of a used link.
+
+    Of a webhook's URL, the event has only the origin, as the path may be a secret.
+    """
     where = origin_of(found.endpoint) if found.is_webhook else found.endpoint
     details = {
         "topic_id": topic.id,

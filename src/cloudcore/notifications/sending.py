@@ -35,7 +35,10 @@ async def post(
     envelope: Mapping[str, Any],
     raw: Publication | None,
 ) -> AttemptOutcome:
-    """Post an envelope, or the message `raw` instead, once; read only the head of the response."""
+    """Post an envelope to a webhook once, or `raw` instead, and return the outcome.
+
+    `raw` is the message alone, or None. Only the head of the response is read.
+    """
     now = needs.clock()
     body = msgspec.json.encode(envelope) if raw is None else raw.message.encode()
     message_id, timestamp = envelope["message_id"], now // MICROSECONDS
@@ -69,7 +72,7 @@ def _outcome(head: AnswerHead, now: int) -> AttemptOutcome:
 
 
 def _retry_after(text: str | None, now: int) -> int:
-    """Return the seconds in a ``Retry-After`` field (RFC 9110 §10.2.3); 0 if there are none."""
+    """Return the seconds that a ``Retry-After`` field asks for (RFC 9110 §10.2.3), or 0."""
     if text is None:
         return 0
     if text.isascii() and text.isdigit():

@@ -1,4 +1,4 @@
-"""Changes of subscriptions, each in a transaction, and their rules."""
+"""Create, confirm, change and delete subscriptions."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ from cloudcore.web.rate_limits import Budget, count_request
 
 _HOUR: Final = 3600
 OF_ENDPOINT: Final = Budget(limit=10, window_seconds=_HOUR, is_extended=False)
-"""Requests to confirm to a mailbox or a URL, of all accounts together."""
+"""Requests to confirm that one mailbox or URL gets from all accounts together."""
 OF_ACCOUNT: Final = Budget(limit=300, window_seconds=_HOUR, is_extended=False)
-"""Requests to confirm of an account to all endpoints."""
+"""Requests to confirm that all endpoints together get from one account."""
 
 
 def count_ask(tx: Connection, subscription: Subscription, now: int) -> None:
-    """Count a request to confirm, as the endpoint may belong to a stranger.
+    """Count a request to confirm against the limits of its endpoint and of the account.
 
-    Raise `TooManyConfirmations` if this endpoint, or all endpoints of the account together, got too
-    many requests.
+    The endpoint may be a stranger's. Raise `TooManyConfirmations` if the endpoint, or all endpoints
+    of the account together, got too many requests.
     """
     subjects = (
         ("notifications endpoint", _endpoint(subscription), OF_ENDPOINT),
@@ -216,7 +216,10 @@ def confirm(tx: Connection, token: str, now: int) -> tuple[Subscription, Topic]:
 def unsubscribe(
     tx: Connection, account_id: str, subscription_id: str
 ) -> tuple[Subscription, Topic] | None:
-    """Delete a subscription for its recipient; return (subscription, topic), or None if missing."""
+    """Delete a subscription at its recipient's request; return (subscription, topic).
+
+    Return None if there is no such subscription.
+    """
     found = subscriptions.find_with_topic(tx, account_id, subscription_id)
     if found is None or not subscriptions.remove_subscription(tx, account_id, subscription_id):
         return None
@@ -224,7 +227,7 @@ def unsubscribe(
 
 
 def _ask(tx: Connection, subscription: Subscription, now: int) -> None:
-    """Count a request to confirm, and insert the delivery that makes it."""
+    """Count a request to confirm, and insert its delivery in place of earlier requests."""
     count_ask(tx, subscription, now)
     ids = (subscription.account_id, subscription.id)
     wake(tx, *ids, now)

@@ -45,7 +45,7 @@ ONE: Final = PATH + "/{subscription_id:str}"
 
 
 class _OwnQueues(NamedTuple):
-    """The queues of an account to which the caller itself may send."""
+    """Finds queues of an account to which the caller may send."""
 
     ctx: RequestContext
     needs: NotificationNeeds

@@ -145,7 +145,7 @@ def message_size(message: Publication) -> int:
 
 
 def check_filter(policy: FilterPolicy) -> None:
-    """Raise `InvalidInput` for a filter with an impossible attribute name, or too many values."""
+    """Raise `InvalidInput` for a filter with a malformed attribute name, or too many values."""
     for name in policy:
         if not _ATTRIBUTE.fullmatch(name):
             raise invalid_field(

@@ -125,17 +125,17 @@ forget_old_missing: Final = deletion(_m.last_at, kept_seconds=WAITING_SECONDS)
 
 
 def note_missing(tx: Connection, account_id: str, crn: str, events: int, now: int) -> None:
-    """Store that a topic does not exist, and that `events` more were sent to it."""
+    """Store that a topic does not exist; add `events` to the number of events sent to the topic."""
     tx.execute(_NOTE_MISSING, account_id=account_id, crn=crn, events=events, now=now)
 
 
 def forget_missing(tx: Connection, account_id: str, crn: str) -> None:
-    """Delete the record of a missing topic, which now exists."""
+    """Delete the record that a topic is missing, as the topic now exists."""
     tx.execute(_FORGET_MISSING, account_id=account_id, crn=crn)
 
 
 def list_missing(tx: Connection, account_id: str, crns: Sequence[str]) -> dict[str, MissingTopic]:
-    """Map CRN to the record of a missing topic, for those among `crns`."""
+    """Return the records of the missing topics among `crns`, by CRN."""
     rows = tx.rows(_LIST_MISSING, account_id=account_id, crns=text_list(crns))
     return {row[0]: MissingTopic(*row) for row in rows}
 
@@ -227,7 +227,7 @@ TOPICS: Final = Methods(
 def states_of(
     tx: Connection, account_id: str, region: str, crns: Sequence[str]
 ) -> dict[str, TopicState]:
-    """Map each of these CRNs of an account's topics to the topic's state."""
+    """Return the state of each of the account's topics in `crns`, by CRN."""
     if not crns:
         return {}
     names = {crn: Crn.parse(crn).name for crn in crns}
