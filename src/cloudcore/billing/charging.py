@@ -1,8 +1,8 @@
 """Pay an invoice exactly once, even if processes crash meanwhile.
 
-The row of a charge is committed before the processor is called, and its id is the processor's
-idempotency key. A job resumes a charge with an unknown outcome, and no other charge of the invoice
-begins until that charge has ended.
+The row of a charge is committed before the processor is called, and the charge's id is the
+processor's idempotency key. A job resumes a charge with an unknown outcome, and no other charge of
+the invoice begins until that charge has ended.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ def begin_charge(
 
     Raises:
         NotFound: there is no such invoice or payment method.
-        Conflict: the invoice is void, or being paid; there is no payment method, or
-            it belongs to another processor.
+        Conflict: the invoice is void, or being paid; there is no payment method, or the method
+            belongs to another processor.
         InvoicePaymentAttemptsExhausted: the invoice was declined `MAX_ATTEMPTS` times.
 
     """
@@ -133,7 +133,7 @@ def wake(tx: Connection, invoice: Invoice, now: int, *, delay_seconds: float = 0
 
 
 async def settle(needs: BillingNeeds, charge: Charge) -> Declined | None:
-    """Have the processor make a charge; return why it was declined, or None if it was paid.
+    """Charge through the processor; return why the charge was declined, or None if it was paid.
 
     Raise `Unavailable` if the outcome is unknown.
     """
@@ -180,7 +180,7 @@ def record(
 
 
 def emit_event(tx: Connection, needs: BillingNeeds, event: str, invoice: Invoice, now: int) -> None:
-    """Publish an invoice event to all accounts of its organization; call this last in a change."""
+    """Publish an invoice event to all accounts of the organization, at the end of a transaction."""
     told = {
         "invoice": {"id": invoice.id},
         "currency": invoice.currency,

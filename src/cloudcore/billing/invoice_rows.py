@@ -152,7 +152,7 @@ _LINES: Final = Statement(
 
 
 def find_invoice(tx: Connection, organization_id: str, invoice_id: str) -> Invoice | None:
-    """Return an invoice of an organization, or None."""
+    """Return an invoice of an organization, or None if there is none."""
     row = tx.row(_FIND, of_organization=organization_id, of_id=invoice_id)
     return Invoice(*row) if row else None
 
@@ -174,7 +174,7 @@ def lock_invoice(tx: Connection, organization_id: str, invoice_id: str) -> Invoi
 
 
 def owner_of(tx: Connection, invoice_id: str) -> str:
-    """Return the organization of an invoice, or raise `NotFound`."""
+    """Return the id of an invoice's organization, or raise `NotFound`."""
     row = tx.row(_OWNER, of_id=invoice_id)
     if row is None:
         raise NotFound("there is no such invoice")
@@ -312,7 +312,7 @@ class BilledUse(NamedTuple):
 
 
 def billed(tx: Connection, account_id: str, from_month: int) -> dict[BilledUse, int]:
-    """Map each `BilledUse` of an account to its billed quantity, from `from_month` on."""
+    """Return the billed quantities of an account, from the month `from_month` on."""
     rows = tx.rows(_BILLED, account_id=account_id, from_month=from_month)
     return {
         BilledUse(account_id, region, sku, month): int(sum_) for region, sku, month, sum_ in rows

@@ -121,7 +121,7 @@ def delete_method(tx: Connection, organization_id: str, method_id: str) -> Payme
 
 
 async def forget(needs: BillingNeeds, gone: PaymentMethod) -> None:
-    """Have the processor delete a payment method that was deleted here.
+    """Delete a payment method at the processor, after it was deleted here.
 
     If that fails, the processor still stores the method, but nothing here can charge it any more.
     """

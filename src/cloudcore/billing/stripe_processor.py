@@ -1,4 +1,4 @@
-"""Stripe as the payment processor, through its own Python client, an optional dependency.
+"""Stripe as the payment processor, through Stripe's Python client, an optional dependency.
 
 A charge is a PaymentIntent, which is created unconfirmed, and confirmed after its id is stored.
 After a crash in between, the process reads the intent's status. Stripe confirms an intent only
@@ -70,7 +70,7 @@ class StripeProcessor:
     async def keep(self, customer: str, type_: MethodType, token: str) -> StoredMethod:
         """Attach the method of a token (``pm_…`` or ``tok_…``) to a customer.
 
-        Raise `MethodRefused` if Stripe refuses it, or it is of another type.
+        Raise `MethodRefused` if Stripe refuses the method, or the method is of another type.
         """
         try:
             return await self._asked(partial(self._attach, customer, type_, token))
@@ -155,8 +155,8 @@ class StripeProcessor:
     async def _asked(self, ask: Callable[[], T]) -> T:
         """Call Stripe in a thread, and return the result.
 
-        Raise `Declined` if Stripe permanently refuses the card or the request; `Unavailable` if it
-        does not answer, or rejects our key, so that the outcome is unknown.
+        Raise `Declined` if Stripe permanently refuses the card or the request; `Unavailable` if
+        Stripe does not answer, or rejects our key, so that the outcome is unknown.
         """
         import stripe  # noqa: PLC0415 - optional, and takes long
 

@@ -1,4 +1,4 @@
-"""Load and check the JSON file of the catalogues of regions and prices.
+"""Load and check the operator's JSON file of regions and prices.
 
 `docs/reference/catalog.md` describes the file for operators.
 """
@@ -148,7 +148,6 @@ def _repeated(values: Sequence[T]) -> list[T]:
 
 
 FILE: Final[Port[Path]] = Port("catalog.file")
-"""The catalogue file."""
 
 
 class CatalogNeeds(NamedTuple):

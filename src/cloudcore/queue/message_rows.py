@@ -307,7 +307,7 @@ def used(tx: Connection, queue: Queue) -> tuple[int, int]:
 
 
 def depth(tx: Connection, queue: Queue, now: int) -> Depth:
-    """Count the messages of a queue; those whose lease or delay has ended are visible."""
+    """Count the messages of a queue; those whose lease or delay has ended count as visible."""
     within = _kept_in(queue)
     visible = tx.row(_COUNT_VISIBLE, **within)
     hidden = tx.row(_COUNT_HIDDEN, **within, now=now)

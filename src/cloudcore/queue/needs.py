@@ -93,7 +93,7 @@ class QueueNeeds:
 
 
 async def open_needs(opening: Opening) -> QueueNeeds:
-    """Return this process's dependencies."""
+    """Return what the queue family needs in this process."""
     return QueueNeeds.of(opening.install.database, opening.install.clock)
 
 
