@@ -180,7 +180,7 @@ def record(
 
 
 def emit_event(tx: Connection, needs: BillingNeeds, event: str, invoice: Invoice, now: int) -> None:
-    """Publish an invoice event to all accounts of the organization, at the end of a transaction."""
+    """Publish an invoice event to all accounts of the organization; call this last in `tx`."""
     told = {
         "invoice": {"id": invoice.id},
         "currency": invoice.currency,

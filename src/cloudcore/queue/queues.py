@@ -139,7 +139,7 @@ def list_live(tx: Connection, after: str, limit: int) -> Sequence[Queue]:
 
 
 def list_deleted(tx: Connection, after: str, limit: int) -> list[tuple[str, str]]:
-    """Return (account id, queue id) of deleted queues that still have a row, after the id `after`."""
+    """Return (account id, queue id) of deleted queues that have a row, after the id `after`."""
     return [(row[0], row[1]) for row in tx.rows(_LIST_DELETED, after=after, limit=limit)]
 
 

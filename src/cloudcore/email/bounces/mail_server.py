@@ -64,7 +64,7 @@ _log = logging.getLogger(__name__)
 
 
 class Reader:
-    """aiosmtpd's handler of all connections: decides which mail is accepted, and parses the mail."""
+    """aiosmtpd's handler of all connections: decides which mail is accepted, and parses it."""
 
     def __init__(self, domain: str, key: bytes, find: Find, note: Note) -> None:
         self._domain, self._key = domain, key
