@@ -34,7 +34,7 @@ _UNRESOLVED: Final = Reference("")
 
 
 class Referrer(NamedTuple):
-    """A kind of resource whose `field` may refer to this resource, which prevents the deletion."""
+    """A kind of resource with a `field` that may refer to this one, and so prevent its deletion."""
 
     rows: Rows[Any]
     field: str
@@ -69,7 +69,7 @@ class Methods(Generic[R]):
         lambda change, needs: change(needs)
     )
     """Runs a change with the family's needs. If `after` undid the change for a reason that this
-    function can fix, it fixes that and runs the change again."""
+    function can remove, it removes the reason and runs the change again."""
     composites: Sequence[Composite[R, Any]] = ()
     targets: Mapping[str, Rows[Any]] = field(default_factory=dict)
     """The rows to which reference fields refer, by field."""
@@ -97,7 +97,7 @@ class Methods(Generic[R]):
         return self.bodies.answers
 
     def one(self, found: R, **more: object) -> ResponseBody:
-        """Return the answer for a record; `more` are composite fields not in the record."""
+        """Return the answer for a record; `more` has values of composite fields, by name."""
         return self.answers.one(found, **more)
 
     def at(self, now: int) -> Callable[[R], ResponseBody]:
@@ -106,7 +106,7 @@ class Methods(Generic[R]):
 
     @staticmethod
     def details_if_changed(now: int) -> Callable[[R], Mapping[str, object] | None]:
-        """Return the `details` for `RequestContext.commit`: None for an unchanged record."""
+        """Return the `details` for `RequestContext.commit`, which return None for no change."""
         return lambda found: {} if found.updated_at == now else None
 
     def location(self, made: R) -> str:
@@ -149,7 +149,8 @@ class Methods(Generic[R]):
     def remove(self, tx: Connection, found: R, now: int) -> None:
         """Delete a record.
 
-        Raise `NotFound` if it was deleted meanwhile, `Conflict` if another resource refers to it.
+        Raise `NotFound` if the record was deleted meanwhile, `Conflict` if another resource refers
+        to it.
         """
         old = self.rows.lock(tx, found.account_id, found.id)
         for rows, referring in self.referrers:
@@ -214,7 +215,7 @@ class Methods(Generic[R]):
         return values
 
     def new(self, ctx: RequestContext, values: Mapping[str, Any]) -> R:
-        """Return a new record of the caller's account; raise `AccessDenied` if policies refuse."""
+        """Return a new record, not stored yet; raise `AccessDenied` if policies refuse it."""
         now = ctx.clock()
         made = self.check(
             self.of.record(

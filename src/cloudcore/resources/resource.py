@@ -258,8 +258,8 @@ class Resource(Generic[R]):
     table: str = ""
     """Name of the table; by default `many`."""
     key: str = "name"
-    """The field that is unique within account and region, and that CRNs contain. Where the field
-    may be None, a resource without it has no CRN, and policies see its id."""
+    """The field that is unique within account and region, and that CRNs contain. If the field may
+    be None, a resource without a key has no CRN, and policies see the resource's id."""
     named: str = ""
     """The field by which people know a resource, if that is not the key."""
     check_key: Callable[[str], None] = check_name
@@ -317,7 +317,7 @@ class Resource(Generic[R]):
 
     @property
     def room(self) -> Quota:
-        """Return the quota for the number that an account may have in a region."""
+        """Return the quota: how many of these resources an account may have in a region."""
         return Quota(self.many, self.quota, self.nouns)
 
     @property

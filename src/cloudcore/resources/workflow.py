@@ -61,11 +61,11 @@ def _nothing(_tx: Connection, _before: R, _after: R) -> None:
 
 
 class Goal(NamedTuple):
-    """What is to be done with a record: the first step, and the generation that requests it."""
+    """What is to be done with a record: the first step, and the request that wants it."""
 
     step: str
     generation: int = 0
-    """Goals with different numbers are different goals."""
+    """Number of the request. Goals with different numbers differ, even if the step is the same."""
 
 
 class StepAttempt(NamedTuple):
@@ -101,7 +101,8 @@ class StepDone(Generic[R]):
     faults: Sequence[Problem] = ()
     """Problems that become faults. Without any, the earlier faults end."""
     keeps_faults: bool = False
-    """True if the earlier faults remain in any case, unless `change` removes them."""
+    """True if the earlier faults remain even without new ones, except the `_OWN_CODES` of failed
+    attempts and what `change` removes."""
     next: str | None = None
     """The next step; None after the last one."""
     seconds: float = 0
@@ -116,8 +117,8 @@ class StepRetry(Generic[R]):
     also: Callable[[Connection, R, R], None] = _nothing
     faults: Sequence[Problem] = ()
     seconds: float | None = None
-    """Pause before the retry; a retry after this pause counts as no try. If None, the pause is that
-    of the `Step`, doubled by each try."""
+    """Pause before the retry, which then does not count as a try. If None, the pause is that of the
+    `Step`, doubled by each try."""
 
 
 @dataclass(frozen=True)
@@ -242,7 +243,10 @@ class Work(Generic[R, N]):
         return Next(attempt._replace(tries=attempt.tries + 1), store, delay_seconds=pause)
 
     def _attempt(self, cursor: object, first: StepAttempt) -> StepAttempt:
-        """Return the attempt stored in a cursor, or `first` if that is for a newer goal."""
+        """Return the attempt stored in a cursor; `first` if the cursor has none for this goal.
+
+        An attempt at the step `first` is continued even if the goal is new.
+        """
         try:
             attempt = msgspec.convert(cursor, StepAttempt)
         except msgspec.ValidationError:
@@ -293,7 +297,10 @@ class Work(Generic[R, N]):
             self.wake(tx, changed, now)
 
     def _end(self, account_id: str, found_id: str, now: int, tx: Connection) -> None:
-        """At the end of a job, enqueue a new one if the record has more work by now."""
+        """At the end of a job, enqueue a new job if the record has more work by now.
+
+        A record that is being deleted and has no more work is removed.
+        """
         found = self._rows.find(tx, account_id, found_id)
         if found is None:
             return
