@@ -127,7 +127,7 @@ async def list_usage(ctx: Context, needs: Needs[MeteringNeeds]) -> ManyUsage:
 async def _accounts(
     ctx: RequestContext, needs: MeteringNeeds, organization_id: str | None
 ) -> Mapping[str, ResourceRef]:
-    """Authorize the route's action; map the ids of the accounts to list to references."""
+    """Authorize the route's action; return the accounts to list, by id."""
     if organization_id is None:
         account_id = account_of(ctx)
         ctx.authorize(str(Crn("metering", ctx.settings.region, account_id, "usage", "*")))

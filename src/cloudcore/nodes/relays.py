@@ -64,7 +64,7 @@ class Loop:
 
 
 MOST_RELAYED: int = 400
-"""Connections to all ports at once; further ones wait. Each takes two descriptors."""
+"""Concurrent connections to all ports; further connections wait. Each takes two descriptors."""
 _CHUNK: int = 32_768
 
 
@@ -77,13 +77,16 @@ class Gate:
         self._listeners: list[tuple[socket.socket, Callable[[socket.socket], None]]] = []
 
     def listen(self, listener: socket.socket, take: Callable[[socket.socket], None]) -> None:
-        """Pass each connection of a listener to `take`; when the connection ends, call `leave`."""
+        """Pass each connection of a listener to `take`.
+
+        The owner of the gate must call `leave` when the connection ends.
+        """
         listener.settimeout(0)
         self._listeners.append((listener, take))
         self._loop.watch(listener, READ, partial(self._accept, listener, take))
 
     def leave(self) -> None:
-        """Record that a connection has ended, which makes room for another."""
+        """Free the place of a connection that has ended."""
         self._left += 1
         if self._left == 1:
             for listener, take in self._listeners:

@@ -126,7 +126,7 @@ class Program(NamedTuple):
     descriptor: int | None
     """A descriptor of the process, as its id may be reused later; None if the process has ended."""
     awaited: int
-    """The id of the child of this process that ends with its exit code."""
+    """The id of the child of this process that ends with the program's exit code."""
     child: subprocess.Popen[bytes] | None = None
     """That child, if it was started by `Popen`. It is kept because a dropped `Popen` waits for its
     process itself, and the exit code would be lost."""
@@ -145,7 +145,7 @@ class Shim:
     """The signal that asks the program to end, before SIGKILL."""
 
     def __init__(self, order: dict[str, Any]) -> None:
-        """Store the order for a program, which is not started yet."""
+        """Take over the content of `ORDER`; start nothing yet."""
         self.loop = Loop()
         self.has_ended = False
         self._order = order
@@ -161,7 +161,7 @@ class Shim:
     def prepare(self) -> None:
         """Prepare what the program needs, and call `watch`.
 
-        A failure is stored as the problem in the state.
+        `run_shim` stores a failure as the problem in the state.
         """
         raise NotImplementedError
 
@@ -301,9 +301,10 @@ def start_by_bubblewrap(
     stdin: str = os.devnull,
     within: Within = nullcontext,
 ) -> Program:
-    """Start a program by `bwrap` in control groups; `bwrap` waits for it and returns its exit code.
+    """Start a program with `bwrap` in control groups.
 
-    `files` maps descriptor numbers to files that `bwrap` reads.
+    `bwrap` waits for the program, and ends with the program's exit code. `files` maps descriptor
+    numbers to files that `bwrap` reads.
     """
     opened = {number: os.open(name, os.O_RDONLY) for number, name in files.items()}
     info, opened[INFO_FD] = os.pipe2(os.O_CLOEXEC)
