@@ -6,5 +6,5 @@
 - `invocation`: one run of a command.
 - `records`, `table`, `progress`: print.
 - `prompts`: ask at the terminal.
-- `client`: what the product adds, such as its API client.
+- `client`: what the product provides: its API client and its sign-in.
 """

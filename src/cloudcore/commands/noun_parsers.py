@@ -1,4 +1,4 @@
-"""Make the parsers and commands of the nouns that families describe."""
+"""Add the parsers of the nouns that families describe, and carry out the nouns' commands."""
 
 from __future__ import annotations
 
@@ -254,7 +254,7 @@ def metavar_of(noun: Noun) -> str:
 
 
 def command_names(module: Any) -> Collection[str]:  # noqa: ANN401
-    """Return the names of a module's ``COMMANDS``; none of a module with ``add_parsers``."""
+    """Return the names of a module's ``COMMANDS``; empty for a module with ``add_parsers``."""
     commands = getattr(module, "COMMANDS", ())
     return [each.noun if isinstance(each, Noun) else each.verb for each in commands]
 

@@ -51,10 +51,10 @@ def _group(option: Option) -> str:
 
 
 def values_of(parsed: argparse.Namespace, options: Iterable[Option]) -> dict[str, Any]:
-    """Map each field to the value on the command line; leave out absent ones.
+    """Return the values on the command line by field, without the fields that are not set.
 
-    Raise `Misuse` if a file holds no JSON object or no text, a tag is not ``KEY=VALUE``, or a
-    secret is empty.
+    Raise `Misuse` if a file has no JSON object or no text, a tag is not ``KEY=VALUE``, or a secret
+    is empty.
     """
     return {each.field: _value(each, parsed) for each in options if is_given(parsed, each)}
 
@@ -137,8 +137,8 @@ def _value(option: Option, parsed: argparse.Namespace) -> Any:  # noqa: ANN401 -
 def _document(option: Option, name: str) -> Any:  # noqa: ANN401 - a field of any kind
     """Return the JSON object in a file.
 
-    From a whole record as ``show`` prints it, with the option's field and ``revision``, return the
-    field.
+    If the object is a whole record as ``show`` prints it, which has ``revision`` and the option's
+    field, return only that field.
     """
     found = _read_document(name)
     return found[option.field] if {option.field, "revision"} <= found.keys() else found
@@ -154,7 +154,7 @@ def _typed(option: Option, given: Any) -> Any:  # noqa: ANN401 - as above
 def _read_document(name: str) -> dict[str, Any]:
     """Return the JSON object in a file; ``-`` means standard input.
 
-    Raise `Misuse` if the file holds no JSON object.
+    Raise `Misuse` if the file has no JSON object.
     """
     where, content = _content_of(name)
     try:

@@ -46,10 +46,10 @@ def is_sent_in_the_clear(url: str) -> bool:
 
 
 def check_plain_http(url: str, *, is_accepted: bool) -> None:
-    """Check that a secret may be sent to `url`; if it is unencrypted, ask unless `is_accepted`.
+    """Ask whether a secret may be sent to `url`, if that would be unencrypted.
 
-    Raise `CommandFailure` if the person does not answer yes; `Misuse` if there is no terminal to
-    ask at.
+    If `is_accepted`, only print a warning. Raise `CommandFailure` if the person does not answer
+    yes; `Misuse` if there is no terminal to ask at.
     """
     if not is_sent_in_the_clear(url):
         return
@@ -85,7 +85,7 @@ def read_secret(prompt: str, name: str, ends: str | None = _LINE_ENDS) -> str:
 def read_new_password() -> str:
     """Read a new password, twice from the terminal or once from a line of standard input.
 
-    Raise `Misuse` if it is empty, or the two differ.
+    Raise `Misuse` if the password is empty, or the two entries differ.
     """
     password = read_secret("New password: ", "new password")
     if sys.stdin.isatty() and read_secret("The same again: ", "new password") != password:
