@@ -138,8 +138,8 @@ class UpstreamObserver(Protocol):
     async def check(self, remote: Remote) -> None:
         """Check that a request may be sent to the upstream now.
 
-        Raise `UpstreamLimited` while the upstream wants no requests, `UpstreamUnreachable` if it
-        has just failed.
+        Raise `UpstreamLimited` while the upstream wants no requests, `UpstreamUnreachable` if the
+        upstream has just failed several times in a row.
         """
 
     async def succeeded(self, remote: Remote, rate: RateLimit | None) -> None:

@@ -80,7 +80,7 @@ class RegistryClient:
         await self._check_lock(remote)
         request = Request("GET", "/v2/", {}, "", _OK)
         with suppress(UpstreamFailed):
-            await self._watch.check(remote)  # a success is noted if it was left alone
+            await self._watch.check(remote)  # reads the state, so that a success ends a pause
         try:
             async with self._exchange.ask(remote, request) as answer:
                 status = answer.head.status
@@ -91,7 +91,7 @@ class RegistryClient:
         except UpstreamBroken as error:
             if error.http_status not in _REFUSED_ELSEWHERE:
                 raise
-            return error.http_status  # it has sent us to another registry, which wants a scope
+            return error.http_status  # of a redirect's target, which wants a token with a scope
         await self._watch.succeeded(remote, None)
         return status
 
@@ -123,7 +123,8 @@ class RegistryClient:
     async def get_manifest(self, remote: Remote, reference: str | Digest) -> FetchedManifest:
         """Return a manifest, of at most `oci.manifest.MAX_BYTES`.
 
-        Its bytes match the digests in the request and in the response's headers, if any.
+        The bytes match the digests in the request and in the response's headers, if any; otherwise
+        raise `UpstreamBroken`.
         """
         path = _path(remote, "manifests", reference)
         async with self._asked(remote, "GET", path, _ACCEPT_MANIFESTS, _OK) as answer:
@@ -210,7 +211,7 @@ class RegistryClient:
     async def open_blob(
         self, remote: Remote, digest: Digest, start: int = 0
     ) -> AsyncIterator[BlobStream]:
-        """Request a blob from the offset `start` on; leaving the block ends the request."""
+        """Request a blob from the offset `start` on; the end of the block ends the request."""
         headers = {"Range": f"bytes={start}-"} if start else {}
         expected = _WHOLE_OR_PART if start else _OK
         path = _path(remote, "blobs", digest)
@@ -334,7 +335,7 @@ def _path(remote: Remote, kind: str, reference: str) -> str:
 
 
 def _next_referrers(head: AnswerHead, origin: str, first: str) -> str | None:
-    """Return the path of the next page of referrers; None if its link is missing or refused."""
+    """Return the path of the next page of referrers; None if the link is missing or refused."""
     try:
         return lists.next_page(head, origin, first)
     except lists.RefusedLink:

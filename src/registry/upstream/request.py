@@ -1,4 +1,4 @@
-"""One request to an upstream: authenticate as it requires, and follow its redirects."""
+"""One request to an upstream: authenticate as the upstream requires, and follow redirects."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Request(NamedTuple):
     path: str
     headers: Mapping[str, str]
     scope: str
-    """Scope of the token to request; empty for a token without one."""
+    """Scope of the token to request; empty for a token without a scope."""
     expected: frozenset[int]
     """The statuses of a usable response; others are failures."""
 
@@ -109,7 +109,7 @@ class Exchange:
                 authorization = await self._tokens.renewed(
                     remote, request.scope, challenges, refused
                 )
-            if authorization == refused:  # its realm may give a token again
+            if authorization == refused:  # a realm may issue the same token again
                 raise _refusal(remote, request, challenges)
         async with self._followed(url, answer, request, authorization) as answer:
             yield answer
@@ -166,7 +166,7 @@ class Exchange:
             return
         failure: UpstreamFailed = failure_of_status(host, answer.head, self._clock())
         if is_away and isinstance(failure, UpstreamRefused):
-            # An expired address of its storage: another credential would not help.
+            # An expired URL of the upstream's storage: another credential would not help.
             failure = UpstreamBroken(str(failure))
             failure.http_status = status
         elif not is_away and status in _MISSING:
@@ -190,7 +190,7 @@ def _refusal(
 
 
 def _is_hidden(remote: Remote, request: Request, challenges: Sequence[str]) -> bool:
-    """Return True if a token was refused because of the content requested, not as invalid.
+    """Return True if a token was refused because of the requested content, not as invalid.
 
     The realm issued the token, so the credential is right. Docker Hub responds with
     ``insufficient_scope``, even with a credential. Others give no error, which counts as hidden

@@ -117,7 +117,7 @@ def is_encoded(head: AnswerHead) -> bool:
 
 
 def retry_at(head: AnswerHead, now: int) -> int:
-    """Return the time of the next request allowed after a 429: ``Retry-After``, within limits."""
+    """Return when the next request may be sent after a 429: by ``Retry-After``, within limits."""
     text = (head.get("retry-after") or "").strip()
     seconds = RETRY_SECONDS
     if _SECONDS.fullmatch(text):
