@@ -42,8 +42,8 @@ def begin_charge(
 ) -> Charge | None:
     """Insert a charge for an invoice, and the job that resumes it, before the processor is called.
 
-    A repeated request (`request_key`) gets the charge that it began before, in any state. Return
-    None if the invoice is paid.
+    If a request with this `request_key` has begun a charge before, return that charge, in any
+    state. Return None if the invoice is paid.
 
     Raises:
         NotFound: there is no such invoice or payment method.

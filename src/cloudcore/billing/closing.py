@@ -134,7 +134,7 @@ async def close_month(needs: BillingNeeds, month: int) -> None:
     """Make the invoices of a month that has ended, and store that it is closed.
 
     Existing invoices stay. Raise `Conflict` if another process closes the month at the same time;
-    call this again to complete it.
+    then a later call completes the month.
     """
     now_costs, after = tariff(needs), ""
     while found := await needs.database.read(list_organizations, after, _PAGE):

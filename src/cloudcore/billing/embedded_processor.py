@@ -86,7 +86,7 @@ class EmbeddedProcessor:
         return f"ch_{order.id}"
 
     async def charge(self, reference: str, order: Order) -> None:
-        """Store an order once; raise `Declined` or `Unavailable` if the test card is for that."""
+        """Store an order once; raise `Declined` or `Unavailable` if the test card asks for it."""
         del reference
         card = CARDS[order.method]
         if card.is_away:

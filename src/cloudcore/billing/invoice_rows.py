@@ -320,7 +320,7 @@ def billed(tx: Connection, account_id: str, from_month: int) -> dict[BilledUse, 
 
 
 def note_billed(tx: Connection, use: BilledUse, before: int, quantity: int) -> bool:
-    """Set the billed quantity of a usage; return False if the stored one is not `before`."""
+    """Set the billed quantity of a usage; return False if the stored quantity is not `before`."""
     if before == 0 and tx.execute(_NOTE_FIRST, **use._asdict(), quantity=quantity) == 1:
         return True
     key = {f"of_{name}": value for name, value in use._asdict().items()}

@@ -71,7 +71,7 @@ def add_method(tx: Connection, new: PaymentMethod) -> PaymentMethod:
 def update_method(
     tx: Connection, organization_id: str, method_id: str, changes: dict[str, Any], now: int
 ) -> PaymentMethod:
-    """Change the name of a payment method, or make it the default; return it.
+    """Change the name of a payment method, or make it the default; return the payment method.
 
     Raise `NotFound` if there is no such method, `InvalidInput` if the default is to be unset.
     """

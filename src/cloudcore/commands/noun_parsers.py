@@ -249,7 +249,7 @@ def _add_parents(parser: argparse.ArgumentParser, noun: Noun) -> None:
 
 
 def metavar_of(noun: Noun) -> str:
-    """Return the placeholder in the help for the argument that names such a resource."""
+    """Return the placeholder in the help for the argument that names a resource of this kind."""
     return noun.metavar or noun.one.upper().replace("_", "-")
 
 

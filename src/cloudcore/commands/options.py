@@ -34,7 +34,7 @@ _UNITS: Final = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 
 
 def add_options(parser: argparse.ArgumentParser, options: Sequence[Option]) -> None:
-    """Add options and arguments to a command's parser; those of one group exclude each other."""
+    """Add options and arguments to a command's parser; options of a group exclude each other."""
     sharing = Counter(map(_group, options))
     groups: dict[str, Parser] = {}
     for option in options:

@@ -181,7 +181,7 @@ def problem_of(identity: SendingIdentity, texts: list[bytes]) -> Problem | None:
 
 
 async def _look(found: SendingIdentity, needs: EmailNeeds, _attempt: StepAttempt) -> Outcome:
-    """Look up the DKIM record of a domain, and store the result."""
+    """Look up the DKIM record of a domain; the outcome stores the result."""
     assert found.dkim_selector is not None
     try:
         texts = await needs.resolver.texts(record_name(found.dkim_selector, found.value))

@@ -201,7 +201,7 @@ def _trim(context: Context, value: Any, chars: Any = None) -> str:  # noqa: ANN4
 
 
 def _int(value: Any, default: int = 0, base: int = 10) -> Any:  # noqa: ANN401 - a value
-    """Convert to an integer; raise `TooMuch` if it has more than 63 bits: it would be slow."""
+    """Convert to an integer; raise `TooMuch` for more than 63 bits, which would be slow."""
     found: Any = filters.do_int(value, default, base)
     if isinstance(found, int) and abs(found) >= _MOST:
         raise TooMuch("int gives a number of more than 63 bits")
@@ -246,7 +246,7 @@ _FILTERS: Final[Mapping[str, Callable[..., Any]]] = {
 
 
 def _divisible_by(value: Any, of: Any) -> bool:  # noqa: ANN401 - values
-    """Return True if a number is a multiple of `of`; Jinja2's own test would format a text."""
+    """Return True if a number is a multiple of `of`; for a text, Jinja2's own test formats it."""
     for each in (value, of):
         if isinstance(each, Undefined):
             str(each)  # raises `Missing`

@@ -53,7 +53,7 @@ class Rendered(Struct, frozen=True):
 def variables_of(template: Template) -> list[str]:
     """Return the sorted names of a template's variables.
 
-    Raise `InvalidInput`, with the line and the reason, if the syntax of a part is wrong.
+    Raise `InvalidInput`, with the line and the reason, if the subject or a body has a syntax error.
     """
     found: set[str] = set()
     for part in ("subject", "html", "text"):

@@ -137,9 +137,9 @@ def make(parents: Mapping[str, tuple[int, Path]], name: str, bounds: Bounds) -> 
 
 
 def existing(name: str) -> Sequence[Path]:
-    """Return the paths of the groups with a name, whether or not the groups exist.
+    """Return the paths of the groups called `name`, whether or not the groups exist.
 
-    Return none if this process may make no groups.
+    Return no paths if this process may make no groups.
     """
     try:
         return [parent / name for _, parent in delegated().values()]
@@ -175,7 +175,7 @@ def _bounds(controller: str, version: int, bounds: Bounds) -> list[tuple[str, ob
 
 
 def remove(groups: Iterable[Path]) -> None:
-    """Kill the processes in groups and remove the groups; raise `OSError` if 30 seconds do not do.
+    """Kill the processes in groups and remove the groups; raise `OSError` if that takes over 30 s.
 
     This works even if the shim of these processes is unknown because the shim's folder was lost.
     """

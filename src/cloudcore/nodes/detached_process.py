@@ -154,7 +154,7 @@ def _began(pid: int) -> int | None:
 
 
 def launch(folder: Path, argv: list[str], env: dict[str, str], netns: str | None) -> None:
-    """Become the process of a folder, unless the folder has one; write errors to file 1."""
+    """Become the process of a folder, unless it has one; print errors to standard output."""
     os.setsid()
     lock = os.open(folder / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     fcntl.flock(lock, fcntl.LOCK_EX)

@@ -77,10 +77,7 @@ class Gate:
         self._listeners: list[tuple[socket.socket, Callable[[socket.socket], None]]] = []
 
     def listen(self, listener: socket.socket, take: Callable[[socket.socket], None]) -> None:
-        """Pass each connection of a listener to `take`.
-
-        The owner of the gate must call `leave` when the connection ends.
-        """
+        """Pass each connection of a listener to `take`; call `leave` when a connection ends."""
         listener.settimeout(0)
         self._listeners.append((listener, take))
         self._loop.watch(listener, READ, partial(self._accept, listener, take))
@@ -120,7 +117,7 @@ class _End:
 
 
 class Relay:
-    """Copies bytes between two connections; reads each no faster than the other is written."""
+    """Copies bytes between two connections; reads from each only as fast as the other accepts."""
 
     def __init__(
         self, loop: Loop, first: socket.socket, second: socket.socket, ended: Callable[[], None]

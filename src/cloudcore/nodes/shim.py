@@ -67,7 +67,7 @@ def is_known() -> bool:
 
 
 def unix_listener(path: str) -> socket.socket:
-    """Listen on a Unix socket in this folder; the path is relative, as full paths are too long."""
+    """Listen on a Unix socket in the working directory; a full path might be too long."""
     Path(path).unlink(missing_ok=True)
     listener = socket.socket(socket.AF_UNIX)
     listener.bind(path)
@@ -145,7 +145,7 @@ class Shim:
     """The signal that asks the program to end, before SIGKILL."""
 
     def __init__(self, order: dict[str, Any]) -> None:
-        """Take over the content of `ORDER`; start nothing yet."""
+        """Store `order`, the content of the file `ORDER`; start nothing yet."""
         self.loop = Loop()
         self.has_ended = False
         self._order = order
@@ -173,7 +173,7 @@ class Shim:
         """Carry out a command from the control socket, other than ``stop``."""
 
     def note(self, **changes: object) -> None:
-        """Change these fields of the state, and replace its file."""
+        """Change these fields of the state, and replace the file of the state."""
         self._state.update(changes)
         new = Path(f"{STATE}.new")
         new.write_text(json.dumps(self._state), "ascii")
@@ -240,7 +240,7 @@ class Shim:
         self.loop.at(self, time.monotonic() + grace, lambda: self.signal(signal.SIGKILL))
 
     def _reap(self, woken: int) -> None:
-        """Reap all children that have ended: this is the first process of a process namespace."""
+        """Reap all children that have ended, orphans of the process namespace among them."""
         with contextlib.suppress(BlockingIOError):
             os.read(woken, 4096)
         awaited = self._program and self._program.awaited

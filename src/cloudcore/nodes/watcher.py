@@ -25,7 +25,7 @@ from cloudcore.nodes.node import Node, Watch
 
 @contextmanager
 def try_lock(path: Path) -> Iterator[bool]:
-    """Lock a file during the block, and yield True; yield False if another process holds it."""
+    """Lock a file during the block, and yield True; yield False if another process has the lock."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     descriptor = os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
     try:

@@ -101,7 +101,7 @@ def record(
 
 @dataclass(slots=True)
 class _Recording:
-    """Applies attempts to one subscription, whose row is locked, and updates its faults."""
+    """Stores attempts for one subscription, whose row is locked, and collects its faults."""
 
     tx: Connection
     queues: Queues
@@ -112,7 +112,7 @@ class _Recording:
     delivered: int = 0
 
     def apply(self, attempted: Attempted) -> None:
-        """Apply the outcome of an attempt; send to the queue first if there is no outcome yet."""
+        """Store the outcome of an attempt; if there is no outcome yet, first send to the queue."""
         delivery, now = attempted.delivery, self.now
         outcome = attempted.outcome or self._send(attempted)
         if outcome.result == "delivered":

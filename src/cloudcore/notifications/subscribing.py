@@ -98,7 +98,7 @@ def pending(subscription: Subscription, nonce: str, token: str, now: int) -> Sub
 def find_or_create(
     tx: Connection, topic: Topic, wanted: Subscription, finish: Finish, now: int
 ) -> Subscription:
-    """Return a topic's subscription to an endpoint; create it if there is none.
+    """Return the subscription of an endpoint to a topic; create it if there is none.
 
     A new subscription is completed by `finish`; unless it is already active, its endpoint is asked
     to confirm it.
@@ -188,7 +188,7 @@ def resend_confirmation(
 
 
 def confirm(tx: Connection, token: str, now: int) -> tuple[Subscription, Topic]:
-    """Confirm the subscription that waits for this token; return it with its topic.
+    """Confirm the subscription that waits for this token; return (subscription, topic).
 
     Raise `BadToken` if no subscription waits for the token, or the token has expired.
     """

@@ -105,7 +105,7 @@ _SAVE_FAULTS: Final = Statement(
 def find_same(
     tx: Connection, account_id: str, topic_id: str, protocol: Protocol, endpoint: str
 ) -> Subscription | None:
-    """Return a topic's subscription of an endpoint, or None if there is none."""
+    """Return the subscription of an endpoint to a topic, or None if there is none."""
     of = {"account_id": account_id, "topic_id": topic_id}
     return SUBSCRIPTION_ROWS.read_one(tx, _FIND_SAME, **of, protocol=protocol, endpoint=endpoint)
 

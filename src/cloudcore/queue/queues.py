@@ -151,7 +151,7 @@ def erase_queue(tx: Connection, account_id: str, queue_id: str) -> None:
 def _check_redrive(tx: Connection, queue: Queue, old: Queue | None) -> Queue:
     """Raise `InvalidInput` for a cycle of dead-letter queues; else return `queue`.
 
-    Lock a new dead-letter queue, so that it is not deleted; raise `QueueMissing` if it is.
+    Lock a new dead-letter queue, so that it is not deleted; raise `QueueMissing` if it has been.
     """
     dead = queue.dead_letter_queue
     if dead is None or (old is not None and dead == old.dead_letter_queue):

@@ -34,7 +34,10 @@ _UNRESOLVED: Final = Reference("")
 
 
 class Referrer(NamedTuple):
-    """A kind of resource with a `field` that may refer to this one, and so prevent its deletion."""
+    """Another kind of resource, whose `field` may refer to a record of these `Methods`.
+
+    Such a reference prevents the deletion of the record.
+    """
 
     rows: Rows[Any]
     field: str
@@ -106,7 +109,10 @@ class Methods(Generic[R]):
 
     @staticmethod
     def details_if_changed(now: int) -> Callable[[R], Mapping[str, object] | None]:
-        """Return the `details` for `RequestContext.commit`, which return None for no change."""
+        """Return a function for the `details` of `RequestContext.commit`.
+
+        It returns None for a record that was not changed at `now`.
+        """
         return lambda found: {} if found.updated_at == now else None
 
     def location(self, made: R) -> str:
@@ -234,7 +240,7 @@ class Methods(Generic[R]):
         return made
 
     async def resolved(self, ctx: RequestContext, values: dict[str, Any]) -> dict[str, Any]:
-        """Return `values` with references and composite fields resolved."""
+        """Return `values` as a record has them: look up references, replace composite fields."""
         for part in self.bodies.composites:
             if part.resolve is not None and part.name in values:
                 values |= await part.resolve(ctx, values.pop(part.name))

@@ -369,7 +369,7 @@ class Resource(Generic[R]):
 
     @cached_property
     def state_events(self) -> Mapping[str, str]:
-        """Map statuses to the types of the events that their beginning emits."""
+        """Return the types of the events for the beginning of a status, by status."""
         return {each: f"{self.service}.{self.one}.{each}" for each in self.states}
 
     def tell_state(self, events: Events, tx: Connection, before: R, after: R) -> None:

@@ -288,14 +288,14 @@ class Rows(Generic[R]):
         return row[0] if row else None
 
     def read_one(self, tx: Connection, statement: Statement, /, **parameters: object) -> R | None:
-        """Return the record that a query of `columns` finds, or None."""
+        """Return the record that a statement finds, or None; the statement selects `columns`."""
         row = tx.row(statement, **parameters)
         return None if row is None else self.record_of(row)
 
     def read_all(
         self, tx: Connection, statement: Statement, /, **parameters: object
     ) -> Sequence[R]:
-        """Return the records that a query of `columns` finds."""
+        """Return the records that a statement finds; the statement selects `columns`."""
         return [self.record_of(row) for row in tx.rows(statement, **parameters)]
 
     @property

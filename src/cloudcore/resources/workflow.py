@@ -61,7 +61,7 @@ def _nothing(_tx: Connection, _before: R, _after: R) -> None:
 
 
 class Goal(NamedTuple):
-    """What is to be done with a record: the first step, and the request that wants it."""
+    """What is to be done with a record: the first step, and the number of the request."""
 
     step: str
     generation: int = 0
@@ -243,9 +243,10 @@ class Work(Generic[R, N]):
         return Next(attempt._replace(tries=attempt.tries + 1), store, delay_seconds=pause)
 
     def _attempt(self, cursor: object, first: StepAttempt) -> StepAttempt:
-        """Return the attempt stored in a cursor; `first` if the cursor has none for this goal.
+        """Return the attempt that a cursor stores for the goal of `first`, or else `first`.
 
-        An attempt at the step `first` is continued even if the goal is new.
+        If a new goal begins with the step of the stored attempt, the attempt goes on, with the new
+        goal.
         """
         try:
             attempt = msgspec.convert(cursor, StepAttempt)

@@ -189,8 +189,9 @@ class Tokens:
     ) -> str:
         """Return a new header, after `refused` was refused with the challenges in `headers`.
 
-        The new header equals `refused` if the realm issues the same token again. Raise
-        `UpstreamFailed` if no header can be made, or only the same Basic header.
+        `refused` is None if no header was sent. The new header equals `refused` if the realm issues
+        the same token again. Raise `UpstreamFailed` if no header can be made, or only the same
+        Basic header.
         """
         wanted = read_challenges(headers)
         if remote.credential is None:

@@ -25,7 +25,7 @@ class UpstreamFailed(Exception):
 
 
 class UpstreamUnreachable(UpstreamFailed):
-    """The request failed by DNS, address, TLS or connection, or timed out."""
+    """DNS, TLS or the connection failed, the address is not allowed, or the request timed out."""
 
     stage: UpstreamStage = "tls"
 
@@ -143,7 +143,7 @@ class UpstreamObserver(Protocol):
         """
 
     async def succeeded(self, remote: Remote, rate: RateLimit | None) -> None:
-        """Record that an upstream answered as a registry does."""
+        """Record that an upstream gave a usable answer, even one that the content is missing."""
 
     async def failed(self, remote: Remote, failure: UpstreamFailed) -> None:
         """Record that an upstream could not be reached, or gave no usable answer."""
@@ -151,6 +151,5 @@ class UpstreamObserver(Protocol):
     def is_accepted(self, remote: Remote, *, elsewhere: bool) -> bool:
         """Return True if the upstream has accepted the credential within the last hour.
 
-        With `elsewhere`, only acceptance for another repository counts. The caller has just called
-        `check`.
+        With `elsewhere`, only acceptance for another repository counts. Call `check` first.
         """

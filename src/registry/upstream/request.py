@@ -118,7 +118,7 @@ class Exchange:
     async def _followed(
         self, url: str, redirect: HttpAnswer, request: Request, authorization: str | None
     ) -> AsyncIterator[HttpAnswer]:
-        """Follow redirects; after one to another origin, send no authorization any more."""
+        """Follow redirects; after a redirect to another origin, send no authorization."""
         upstream = check_url(url, self._http.allowed).origin
         answer = redirect
         for _ in range(MAX_REDIRECTS):

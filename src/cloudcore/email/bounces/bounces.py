@@ -47,7 +47,7 @@ async def note_report(needs: EmailNeeds, returned: Returned, report: DeliveryRep
 
 
 async def take_return_mail(needs: EmailNeeds, resources: AsyncExitStack) -> None:
-    """Accept mail from mail servers until `resources` closes, if the operator has configured it."""
+    """Accept mail to return paths until `resources` closes; do nothing if not configured."""
     domain, address = needs.return_mail
     if address is None:
         return

@@ -41,7 +41,7 @@ def return_path(domain: str, key: bytes, message_id: str, position: int) -> str:
 
 
 def read_return_path(domain: str, key: bytes, address: str) -> Returned | None:
-    """Return the message and recipient of a return path; None if `address` is none of ours.
+    """Return the message and recipient of a return path; None if the address is no return path.
 
     Letters may be of either case.
     """

@@ -303,7 +303,7 @@ def save_source(tx: Connection, changed: Recipient) -> None:
 
 
 def count_rate(tx: Connection, account_id: str, identity_id: str, most: int, now: int) -> bool:
-    """Count a message of an identity in this second; return False if it already had `most`."""
+    """Count a message of an identity; return False if there were already `most` in this second."""
     second = now // MICROSECONDS
     of = {"account_id": account_id, "identity_id": identity_id}
     return tx.execute(_COUNT_RATE, **of, second=second, most=most) == 1
