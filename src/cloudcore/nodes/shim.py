@@ -265,7 +265,7 @@ class Shim:
             self.loop.watch(self._reader, 0, lambda _events: None)  # nobody has it open any more
 
     def _rest_after(self, count: int) -> None:
-        """Stop reading the output for a while after reading `count` bytes, if that is much."""
+        """After each `_CHUNK` bytes of output, rest for a while (`OUTPUT_BYTES_A_SECOND`)."""
         self._taken += count
         if self._taken < _CHUNK:
             return
