@@ -7,7 +7,6 @@ suppression, a repeated report does not restore it.
 from __future__ import annotations
 
 from contextlib import AsyncExitStack
-from functools import partial
 from typing import Final, Literal
 
 from cloudcore.db.base import Connection
@@ -36,16 +35,6 @@ _CAUSE: Final[dict[Kind, Literal["auto_bounce", "auto_complaint"]]] = {
 }
 
 
-async def delivery_of(needs: EmailNeeds, returned: Returned) -> Recipient | None:
-    """Return the delivery that a return path names, or None if its message is deleted."""
-    return await needs.database.read(find_delivery, returned)
-
-
-async def note_report(needs: EmailNeeds, returned: Returned, report: DeliveryReport) -> bool:
-    """Store a report about a delivery in a new transaction; return False if nothing changes."""
-    return await needs.database.write(note, needs, returned, report)
-
-
 async def take_return_mail(needs: EmailNeeds, resources: AsyncExitStack) -> None:
     """Accept mail to return paths until `resources` closes; do nothing if not configured."""
     domain, address = needs.return_mail
@@ -53,8 +42,12 @@ async def take_return_mail(needs: EmailNeeds, resources: AsyncExitStack) -> None
         return
     from cloudcore.email.bounces.mail_server import Reader, taking_mail  # noqa: PLC0415 - few installs take mail
 
-    find, note = partial(delivery_of, needs), partial(note_report, needs)
-    reader = Reader(domain, needs.return_key, find, note)
+    reader = Reader(
+        domain,
+        needs.return_key,
+        lambda returned: needs.database.read(find_delivery, returned),
+        lambda returned, report: needs.database.write(note, needs, returned, report),
+    )
     await resources.enter_async_context(taking_mail(reader, domain, *address))
 
 
