@@ -14,12 +14,13 @@ import re
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
-from typing import Final, Protocol, cast
+from typing import Final, cast
 
 from aiosmtpd.smtp import SMTP, Envelope, Session
 
 from cloudcore.email.bounces.reports import MOST_BYTES, DeliveryReport, read_report
 from cloudcore.email.bounces.verp import ENCODED, PREFIX, Returned, read_return_path
+from cloudcore.email.messages.rows import Recipient
 from cloudcore.errors import Unavailable
 from cloudcore.serving.clients import rate_subject, source_address
 from cloudcore.threads import FairThread
@@ -43,19 +44,7 @@ _READING: Final = FairThread("return-mail", niceness=10)
 """The thread that parses mail. Strangers can write mail that takes a second to parse."""
 
 
-class ReportedDelivery(Protocol):
-    """A delivery, as found by its return path: a sent message to one recipient."""
-
-    @property
-    def account_id(self) -> str:
-        """Return the id of the account that sent the message."""
-
-    @property
-    def address(self) -> str:
-        """Return the recipient's address."""
-
-
-Find = Callable[[Returned], Awaitable[ReportedDelivery | None]]
+Find = Callable[[Returned], Awaitable[Recipient | None]]
 """Returns the delivery that a return path names, or None if the message is deleted."""
 Note = Callable[[Returned, DeliveryReport], Awaitable[bool]]
 """Stores a report about a delivery; returns False if nothing changes."""
