@@ -13,7 +13,6 @@ from contextlib import suppress
 from typing import Final, NamedTuple
 from uuid import UUID
 
-MOST_POSITION: Final = 0xFFFF
 PREFIX: Final = "bounces-"
 _ID_BYTES: Final = 16
 _POSITION_BYTES: Final = 2
@@ -36,7 +35,8 @@ def return_path(domain: str, key: bytes, message_id: str, position: int) -> str:
     Its local part has 53 characters of the 64 that RFC 5321 §4.5.3.1.1 allows.
     """
     named = UUID(message_id).bytes + position.to_bytes(_POSITION_BYTES)
-    encoded = b32encode(named + _mac(key, named)).decode().rstrip("=").lower()
+    mac = hmac.digest(key, named, "sha256")[:_MAC_BYTES]
+    encoded = b32encode(named + mac).decode().rstrip("=").lower()
     return f"{PREFIX}{encoded}@{domain}"
 
 
@@ -58,7 +58,3 @@ def read_return_path(domain: str, key: bytes, address: str) -> Returned | None:
         ours = return_path(at, key, *found)
         return found if hmac.compare_digest(ours, address.lower()) else None
     return None
-
-
-def _mac(key: bytes, named: bytes) -> bytes:
-    return hmac.digest(key, named, "sha256")[:_MAC_BYTES]
