@@ -16,10 +16,7 @@ from cloudcore.db.base import Connection
 from cloudcore.email import sender_rows
 from cloudcore.email.dedicated_ip import DEDICATED_IP, DedicatedIP, WarmupStatus, as_of
 from cloudcore.email.needs import EmailNeeds
-from cloudcore.email.sender_rows import DEDICATED_IP_ROWS, IP_POOL_ROWS
-from cloudcore.email.sender_rows import DEDICATED_IP_ROWS as DEDICATED_IPS
-from cloudcore.email.sender_rows import IDENTITY_ROWS as IDENTITIES
-from cloudcore.email.sender_rows import IP_POOL_ROWS as IP_POOLS
+from cloudcore.email.sender_rows import DEDICATED_IP_ROWS, IDENTITY_ROWS, IP_POOL_ROWS
 from cloudcore.errors import Conflict
 from cloudcore.resources.methods import Methods, Referrer
 from cloudcore.resources.resource import Reference
@@ -30,7 +27,8 @@ from cloudcore.web.context import Reply, RequestContext
 from cloudcore.wire import RequestBody, ResponseBody
 
 IP_POOL_METHODS: Final = Methods(
-    IP_POOL_ROWS, referrers=(Referrer(IDENTITIES, "ip_pool"), Referrer(DEDICATED_IPS, "ip_pool"))
+    IP_POOL_ROWS,
+    referrers=(Referrer(IDENTITY_ROWS, "ip_pool"), Referrer(DEDICATED_IP_ROWS, "ip_pool")),
 )
 
 
@@ -57,7 +55,7 @@ DEDICATED_IP_METHODS: Final = Methods(
     DEDICATED_IP_ROWS,
     as_of=as_of,
     before_delete=_before_delete,
-    targets={"ip_pool": IP_POOLS},
+    targets={"ip_pool": IP_POOL_ROWS},
     docs={
         "delete": "Give a dedicated IP back, which another account may get then.\n\nIt is refused"
         " (409) while mail waits to be sent from it.",
@@ -82,7 +80,7 @@ async def request_dedicated_ip(
     if data.ip_pool:
         right = ctx.right_to(DEDICATED_IP.refers["ip_pool"].action)
         where = (account_id, region, "ip_pool", data.ip_pool)
-        found = await ctx.database.read(IP_POOLS.resolve, *where, right)
+        found = await ctx.database.read(IP_POOL_ROWS.resolve, *where, right)
         pool = Reference(found.id, found.name)
     now = ctx.clock()
     new = DedicatedIP(
@@ -132,8 +130,8 @@ def request(tx: Connection, new: DedicatedIP, inventory: Sequence[str]) -> Dedic
     """
     lock_account(tx, new.account_id)
     use = DEDICATED_IP_ROWS.check_room(tx, new.account_id, new.region)
-    if new.ip_pool is not None and IP_POOLS.hold(tx, new.account_id, new.ip_pool.id) is None:
-        raise IP_POOLS.missing()
+    if new.ip_pool is not None and IP_POOL_ROWS.hold(tx, new.account_id, new.ip_pool.id) is None:
+        raise IP_POOL_ROWS.missing()
     taken = sender_rows.taken(tx, inventory)
     for address in inventory:
         if address not in taken:
