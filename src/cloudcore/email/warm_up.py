@@ -14,7 +14,6 @@ from cloudcore.db.base import Connection
 from cloudcore.email.dedicated_ip import (
     DEDICATED_IP,
     PAUSED,
-    DedicatedIP,
     counted,
     room,
     share,
@@ -85,8 +84,5 @@ def note_outcome(
     bounced = of.status == "bounced"
     after = DEDICATED_IP_ROWS.save(tx, with_outcome(before, bounced=bounced, was_sent=was_sent))
     if after.warmup_status != before.warmup_status:
-        events.emit(tx, of.account_id, PAUSED, [{"dedicated_ip": _event_data(after)}], now)
-
-
-def _event_data(of: DedicatedIP) -> dict[str, str]:
-    return {"id": of.id, "crn": DEDICATED_IP.crn_of(of), "name": of.address}
+        paused = {"id": after.id, "crn": DEDICATED_IP.crn_of(after), "name": after.address}
+        events.emit(tx, of.account_id, PAUSED, [{"dedicated_ip": paused}], now)
