@@ -206,24 +206,15 @@ class Postman:
         """
         now = self.needs.clock()
         attempts = due.recipient.attempts + outcome.was_tried
+        store = partial(record, needs=self.needs, to=due.recipient, now=now)
         if outcome.reason is None or outcome.is_final:
-            return Done(partial(self._record, due, outcome, None, now))
+            return Done(partial(store, outcome=outcome, due_at=None))
         pause = backoff_seconds(FIRST_RETRY_SECONDS, LONGEST_RETRY_SECONDS, attempts - 1)
         due_at = later(now, pause)
         if due_at > due.message.created_at + GIVE_UP_SECONDS * MICROSECONDS:
             given_up = outcome._replace(reason=f"given up: {outcome.reason}", is_final=True)
-            return Done(partial(self._record, due, given_up, None, now))
-        return Next(None, partial(self._record, due, outcome, due_at, now), delay_seconds=pause)
-
-    def _record(
-        self,
-        due: DueMessage,
-        outcome: DeliveryOutcome,
-        due_at: int | None,
-        now: int,
-        tx: Connection,
-    ) -> None:
-        record(self.needs, tx, due.recipient, outcome, due_at, now)
+            return Done(partial(store, outcome=given_up, due_at=None))
+        return Next(None, partial(store, outcome=outcome, due_at=due_at), delay_seconds=pause)
 
     def _give_up(self, tx: Connection, job: Job) -> None:
         """Store that a message was not sent because the platform itself failed at every attempt."""
@@ -232,12 +223,12 @@ class Postman:
         found = rows.find_recipient(tx, *where)
         if found is not None:
             failed = DeliveryOutcome("the platform failed at every attempt", was_tried=False)
-            record(self.needs, tx, found, failed, None, self.needs.clock())
+            record(tx, self.needs, found, failed, None, self.needs.clock())
 
 
 def record(
-    needs: EmailNeeds,
     tx: Connection,
+    needs: EmailNeeds,
     to: Recipient,
     outcome: DeliveryOutcome,
     due_at: int | None,
