@@ -188,16 +188,9 @@ class Postman:
         body = composed(heading, content, unsubscribe_headers(keyring, self.needs.url, who))
         if due.signer is not None:
             body = signed(body, due.signer, partial(open_key, keyring))
-        return Envelope(self._return_path(message, to), to.address, body, to.source_ip)
-
-    def _return_path(self, message: Message, to: Recipient) -> str:
-        """Return the envelope sender of a delivery.
-
-        If the operator has set no domain for return paths, that is the address of the message's
-        sender.
-        """
         ours = self.needs.return_path(message.id, to.position)
-        return ours or mailbox(message.sender, "from").address
+        sender = ours or mailbox(message.sender, "from").address
+        return Envelope(sender, to.address, body, to.source_ip)
 
     def _recorded(self, due: DueMessage, outcome: DeliveryOutcome) -> Next | Done:
         """Return `Next` for a retry, or `Done` if the outcome is final or the message too old.
