@@ -13,7 +13,6 @@ from __future__ import annotations
 import logging
 import time
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Final, NamedTuple
@@ -57,10 +56,10 @@ _log = logging.getLogger(__name__)
 class DeliverySlots:
     """Counts the deliveries under way in this process, by destination and by account."""
 
-    def __init__(self, seconds: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self) -> None:
         self._destinations = Counter[str]()
         self._accounts = Counter[str]()
-        self.pause: Final = StaggeredRetries(seconds, 1).pause
+        self.pause: Final = StaggeredRetries(time.monotonic, 1).pause
         """Returns the seconds after which a delivery that found no slot should try again."""
 
     def begin(self, destination: str, account_id: str) -> bool:
