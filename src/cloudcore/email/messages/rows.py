@@ -217,10 +217,8 @@ _COUNT_RATE: Final = Statement(
 )
 
 
-def add(
-    tx: Connection, new: Message, given: Sequence[Recipient], sealed: bytes
-) -> tuple[Message, Sequence[Recipient]]:
-    """Insert a message with its recipients and sealed content; return (message, recipients)."""
+def add(tx: Connection, new: Message, given: Sequence[Recipient], sealed: bytes) -> None:
+    """Insert a message with its recipients and its sealed content."""
     ROWS.add(tx, new)
     for each in given:
         tx.execute(_ADD_RECIPIENT, **each._asdict())
@@ -231,7 +229,6 @@ def add(
         sealed=sealed,
         ended_at=new.ended_at,
     )
-    return new, given
 
 
 def list_recipients(tx: Connection, account_id: str, message_id: str) -> list[Recipient]:
