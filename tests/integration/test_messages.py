@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from email.message import EmailMessage
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 

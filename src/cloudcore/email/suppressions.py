@@ -21,7 +21,7 @@ from cloudcore.db.base import Connection
 from cloudcore.db.rows import given
 from cloudcore.db.schema import one_of
 from cloudcore.db.statement import Statement, listed, text_list
-from cloudcore.email.resources import SUPPRESSION, Suppression, folded
+from cloudcore.email.resources import MESSAGE, SUPPRESSION, Suppression, folded
 from cloudcore.errors import Conflict, invalid_field
 from cloudcore.keyring import Keyring
 from cloudcore.resource_names import Uuid
@@ -93,8 +93,7 @@ def add_automatic(tx: Connection, new: Suppression) -> Suppression | None:
 def _source(found: Suppression) -> SourceMessage | UnsetType:
     if (message := found.source_message_id) is None:
         return UNSET
-    crn = f"crn:email:{found.region}:{found.account_id}:message/{message}"
-    return SourceMessage(id=message, crn=crn)
+    return SourceMessage(id=message, crn=MESSAGE.crn(found.region, found.account_id, message))
 
 
 SUPPRESSIONS: Final = Methods(
