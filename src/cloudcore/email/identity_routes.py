@@ -9,10 +9,11 @@ from litestar import Request, Response, get, post
 from litestar.params import FromPath
 
 from cloudcore.db.base import Connection
-from cloudcore.email.identity_verification import CONFIRM_PATH, BadToken, confirm, tell_status
+from cloudcore.email.identity_verification import CONFIRM_PATH, confirm, tell_status
 from cloudcore.email.needs import EmailNeeds
 from cloudcore.email.resources import CONFIRM, SENDING_IDENTITY, SendingIdentity
 from cloudcore.email.sending_identities import IDENTITIES, verify
+from cloudcore.resources.confirmations import BadToken
 from cloudcore.resources.routes import custom_method
 from cloudcore.web.app import Context, Needs
 from cloudcore.web.context import Reply, RequestContext

@@ -1,14 +1,12 @@
 """The messages to endpoints: envelopes, signatures of webhooks, and links with tokens.
 
 Signatures are those of Standard Webhooks (``webhook-signature: v1,…``). A signing secret is sealed
-in its subscription's row. Tokens of links are derived from the root key: the confirmation token
-with a nonce, which each new request to confirm changes; the unsubscribe token with the ids of
+in its subscription's row. The unsubscribe token is derived from the root key, with the ids of
 account and subscription.
 """
 
 from __future__ import annotations
 
-import hashlib
 import hmac
 import os
 import re
@@ -19,8 +17,9 @@ from urllib.parse import urlencode
 
 from cloudcore import base64url
 from cloudcore.keyring import Keyring
-from cloudcore.notifications.topic import Publication, Subscription, Topic
+from cloudcore.notifications.topic import TOPIC, Publication, Subscription, Topic
 from cloudcore.resource_names import UUID_PATTERN, parse_uuid
+from cloudcore.resources.confirmations import token_of
 from cloudcore.wire import rfc3339
 
 PREFIX: Final = "whsec_"
@@ -61,22 +60,6 @@ def signature(secrets: Sequence[str], message_id: str, timestamp: int, body: byt
         "v1," + b64encode(hmac.digest(_key(secret), signed, "sha256")).decode()
         for secret in secrets
     )
-
-
-def new_nonce() -> str:
-    """Return a new nonce for a confirmation token."""
-    return base64url.encode(os.urandom(24))
-
-
-def confirmation_token(keyring: Keyring, subscription_id: str, nonce: str) -> str:
-    """Return the token that confirms a subscription."""
-    key = keyring.derive("notifications confirmation token")
-    return base64url.encode(hmac.digest(key, f"{subscription_id} {nonce}".encode(), "sha256"))
-
-
-def token_hash(token: str) -> bytes:
-    """Return the hash of a confirmation token, as it is stored."""
-    return hashlib.sha256(token.encode()).digest()
 
 
 def unsubscribe_token(keyring: Keyring, account_id: str, subscription_id: str) -> str:
@@ -120,7 +103,8 @@ class RecipientLinks(NamedTuple):
     def token(self, subscription: Subscription) -> str:
         """Return the token that confirms a pending subscription."""
         assert subscription.confirmation_nonce is not None
-        return confirmation_token(self.keyring, subscription.id, subscription.confirmation_nonce)
+        nonce = subscription.confirmation_nonce
+        return token_of(self.keyring, TOPIC.service, subscription.id, nonce)
 
     def confirmation(self, token: str) -> str:
         """Return the link to the page that confirms a subscription."""

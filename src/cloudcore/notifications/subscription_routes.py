@@ -101,8 +101,6 @@ async def subscribe(
     endpoint = await _endpoint(needs, data)
     subscription_id, now = ctx.new_id(), ctx.clock()
     secret = envelope.new_secret() if data.protocol in WEBHOOKS else None
-    nonce = envelope.new_nonce()
-    token = envelope.confirmation_token(ctx.keyring, subscription_id, nonce)
     wanted = Subscription(
         id=subscription_id,
         account_id=topic.account_id,
@@ -122,7 +120,7 @@ async def subscribe(
         else None,
     )
     if data.protocol != "queue":
-        wanted = subscribing.pending(wanted, nonce, token, now)
+        wanted = subscribing.pending(wanted, ctx.keyring, now)
 
     queues = _OwnQueues(ctx, needs, topic.account_id)
 
@@ -278,15 +276,9 @@ async def resend_confirmation(
     429.
     """
     found = await authorized_subscription(ctx, topic_id, subscription_id)
-    nonce = envelope.new_nonce()
-    token = envelope.confirmation_token(ctx.keyring, found.id, nonce)
+    now = ctx.clock()
     return await ctx.commit(
-        subscribing.resend_confirmation,
-        found,
-        nonce,
-        token,
-        ctx.clock(),
-        wrap=SUBSCRIPTIONS.at(ctx.clock()),
+        subscribing.resend_confirmation, found, ctx.keyring, now, wrap=SUBSCRIPTIONS.at(now)
     )
 
 
