@@ -7,12 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import datetime
-from email.headerregistry import BaseHeader, HeaderRegistry, UniqueUnstructuredHeader
 from email.message import EmailMessage
-from email.policy import SMTP, EmailPolicy, Policy
 from email.utils import format_datetime, parsedate_to_datetime
-from functools import cache
-from typing import Any, Final, cast
+from typing import Any, Final
 
 import msgspec
 
@@ -23,6 +20,7 @@ from cloudcore.notifications.needs import NotificationNeeds
 from cloudcore.notifications.topic import Publication, Subscription
 from cloudcore.outbound.destinations import NotAllowed
 from cloudcore.outbound.http_connection import AnswerHead, RequestFailed
+from cloudcore.outbound.mail_policy import policy_with_urls, without_encoded_words
 
 _TOO_MANY: Final = 429
 _JSON: Final = "application/json"
@@ -92,11 +90,13 @@ def mail_of(envelope: Mapping[str, Any], subscription: Subscription, sender: str
     is_request = envelope["type"] == "subscription_confirmation"
     topic, url = envelope["topic_name"], envelope["unsubscribe_url"]
     subject = envelope["subject"] or f"Notification from {topic}"
-    mail = EmailMessage(policy=_policy())
+    mail = EmailMessage(policy=policy_with_urls("list-unsubscribe"))
     mail["From"] = sender
     mail["To"] = subscription.endpoint
     mail["Subject"] = (
-        f"Confirm your subscription to {topic}" if is_request else _as_it_is(subject[:_SUBJECT])
+        f"Confirm your subscription to {topic}"
+        if is_request
+        else without_encoded_words(subject[:_SUBJECT])
     )
     mail["Date"] = format_datetime(datetime.fromisoformat(envelope["timestamp"]))
     domain = sender.rpartition("@")[2].rstrip(">") or "localhost"
@@ -121,28 +121,3 @@ def mail_of(envelope: Mapping[str, Any], subscription: Subscription, sender: str
         filename="notification.json",
     )
     return mail
-
-
-@cache
-def _policy() -> EmailPolicy[EmailMessage]:
-    """Return the mail policy: SMTP, with the unsubscribe URL in one piece.
-
-    The library would fold the URL into encoded words, which are not allowed there (RFC 2369 §2).
-    """
-
-    class OneLine(UniqueUnstructuredHeader):
-        def fold(self, *, policy: Policy) -> str:
-            return f"List-Unsubscribe: {self}{policy.linesep}"
-
-    headers = HeaderRegistry()
-    headers.map_to_type("list-unsubscribe", cast("type[BaseHeader]", OneLine))
-    return SMTP.clone(header_factory=headers)
-
-
-def _as_it_is(subject: str) -> str:
-    """Change a subject so that the mail library recognizes no encoded word (RFC 2047) in it.
-
-    The library would decode an encoded word, and write its content, even line breaks, into the
-    header.
-    """
-    return subject.replace("=?", "= ?")
