@@ -56,10 +56,9 @@ def signature(secrets: Sequence[str], message_id: str, timestamp: int, body: byt
     `timestamp` is in seconds since the epoch.
     """
     signed = f"{message_id}.{timestamp}.".encode() + body
-    return " ".join(
-        "v1," + b64encode(hmac.digest(_key(secret), signed, "sha256")).decode()
-        for secret in secrets
-    )
+    keys = (b64decode(secret.removeprefix(PREFIX)) for secret in secrets)
+    macs = (hmac.digest(key, signed, "sha256") for key in keys)
+    return " ".join(f"v1,{b64encode(mac).decode()}" for mac in macs)
 
 
 def unsubscribe_token(keyring: Keyring, account_id: str, subscription_id: str) -> str:
@@ -79,10 +78,6 @@ def read_unsubscribe_token(keyring: Keyring, token: str) -> tuple[str, str] | No
     assert subscription_id is not None
     ours = unsubscribe_token(keyring, account_id, subscription_id)
     return (account_id, subscription_id) if hmac.compare_digest(ours, token) else None
-
-
-def _key(secret: str) -> bytes:
-    return b64decode(secret.removeprefix(PREFIX))
 
 
 def _context(subscription_id: str) -> str:
