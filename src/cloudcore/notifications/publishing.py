@@ -6,7 +6,7 @@ topic. Waiting events are released when the topic has an active subscription.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import partial
 from typing import Any, Final, NamedTuple
 from uuid import UUID, uuid5
@@ -128,16 +128,11 @@ class FanOut(NamedTuple):
         if event.type == PUBLISHED:
             await self._publish(event)
         elif isinstance(payload, Mapping) and "data" in payload:
-            for crn in payload["topics"] if "topics" in payload else await self._asking(event):
+            read, topics_of = self.needs.database.read, self.needs.events.topics_of
+            if (crns := payload.get("topics")) is None:  # an event of `emit_from_platform`
+                crns = await read(topics_of, event.account_id, event.type)
+            for crn in crns:
                 await self._tell(event, crn)
-
-    async def _asking(self, event: OutboxEvent) -> Sequence[str]:
-        """Return the CRNs of the topics that the account's rules name now for an event's type.
-
-        Only events of `emit_from_platform` need this: others carry their topics.
-        """
-        topics_of = self.needs.events.topics_of
-        return await self.needs.database.read(topics_of, event.account_id, event.type)
 
     async def _publish(self, event: OutboxEvent) -> None:
         """Deliver a message; drop it if its topic is gone."""
@@ -154,7 +149,7 @@ class FanOut(NamedTuple):
                 published_at=event.created_at,
                 content_type=event.payload["content_type"],
             )
-            await insert_deliveries(self.needs, topic, message, event.created_at)
+            await _insert_deliveries(self.needs, topic, message, event.created_at)
 
     async def _tell(self, event: OutboxEvent, crn: str) -> None:
         """Deliver an event to a topic, or let the event wait for the topic."""
@@ -163,16 +158,16 @@ class FanOut(NamedTuple):
         except InvalidInput:
             return
         database, region = self.needs.database, self.needs.region
-        topic = await database.read(find_ready_topic, event.account_id, region, name, crn)
+        topic = await database.read(_find_ready_topic, event.account_id, region, name, crn)
         if topic is None:
             now = self.needs.clock()
-            topic = await database.write(wait_unless_ready, event, crn, region, name, now)
+            topic = await database.write(_wait_unless_ready, event, crn, region, name, now)
         if topic is not None:
-            message = event_message(event, topic)
-            await insert_deliveries(self.needs, topic, message, event.created_at)
+            message = _event_message(event, topic)
+            await _insert_deliveries(self.needs, topic, message, event.created_at)
 
 
-def find_ready_topic(
+def _find_ready_topic(
     tx: Connection, account_id: str, region: str, name: str, crn: str
 ) -> Topic | None:
     """Return a topic; None if it does not exist, or earlier events still wait for it."""
@@ -182,12 +177,12 @@ def find_ready_topic(
     return topic
 
 
-def wait_unless_ready(
+def _wait_unless_ready(
     tx: Connection, event: OutboxEvent, crn: str, region: str, name: str, now: int
 ) -> Topic | None:
     """Return the topic if it is ready by now; otherwise store that the event waits for it."""
     lock_account(tx, event.account_id)
-    topic = find_ready_topic(tx, event.account_id, region, name, crn)
+    topic = _find_ready_topic(tx, event.account_id, region, name, crn)
     if topic is not None:
         return topic
     is_new = topics.add_waiting(tx, event, crn)
@@ -221,7 +216,7 @@ async def release(needs: NotificationNeeds, job: Job) -> Next | Done:
     waiting = await database.read(topics.list_waiting, topic.account_id, topic.crn, _RELEASED)
     for event in waiting:
         # Subscriptions that are active now get these events, which came before any was active.
-        await insert_deliveries(needs, topic, event_message(event, topic), needs.clock())
+        await _insert_deliveries(needs, topic, _event_message(event, topic), needs.clock())
     end = partial(_end_release, topic, [event.id for event in waiting], needs.clock())
     return Next(None, end) if len(waiting) == _RELEASED else Done(end)
 
@@ -232,7 +227,7 @@ def _end_release(topic: Topic, ids: list[str], now: int, tx: Connection) -> None
     release_waiting(tx, topic, now)
 
 
-def event_message(event: OutboxEvent, topic: Topic) -> Publication:
+def _event_message(event: OutboxEvent, topic: Topic) -> Publication:
     """Return the message about an event for a topic.
 
     One event may go to several topics; each message has its own id, which is the same in every
@@ -261,7 +256,7 @@ def event_message(event: OutboxEvent, topic: Topic) -> Publication:
     )
 
 
-async def insert_deliveries(
+async def _insert_deliveries(
     needs: NotificationNeeds, topic: Topic, message: Publication, active_at: int
 ) -> None:
     """Insert a message's deliveries to matching subscriptions that were active at `active_at`."""

@@ -64,9 +64,7 @@ class _OwnQueues(NamedTuple):
         return self.crn_of(tx, policy.dead_letter_queue, "redrive_policy.dead_letter_queue")
 
 
-async def authorized_subscription(
-    ctx: RequestContext, topic_id: str, subscription_id: str
-) -> Subscription:
+async def _authorized(ctx: RequestContext, topic_id: str, subscription_id: str) -> Subscription:
     """Return a subscription of the caller's account if the route's action is allowed on its topic.
 
     Raise `SubscriptionMissing` if the topic has no such subscription.
@@ -170,7 +168,7 @@ async def get_subscription(
     topic_id: FromPath[str], subscription_id: FromPath[str], ctx: Context
 ) -> ResponseBody:
     """Return a subscription, with the faults of its deliveries."""
-    found = await authorized_subscription(ctx, topic_id, subscription_id)
+    found = await _authorized(ctx, topic_id, subscription_id)
     return SUBSCRIPTIONS.at(ctx.clock())(found)
 
 
@@ -183,7 +181,7 @@ async def update_subscription(
     needs: Needs[NotificationNeeds],
 ) -> Reply[ResponseBody]:
     """Change the settings of a subscription; protocol and endpoint are fixed."""
-    found = await authorized_subscription(ctx, topic_id, subscription_id)
+    found = await _authorized(ctx, topic_id, subscription_id)
     changes = changes_of(data, Subscribe)
     if "filter_policy" in changes:
         check_filter(changes["filter_policy"])
@@ -207,7 +205,7 @@ async def delete_subscription(
     topic_id: FromPath[str], subscription_id: FromPath[str], ctx: Context
 ) -> None:
     """Delete a subscription: nothing more is delivered, not even messages published before."""
-    found = await authorized_subscription(ctx, topic_id, subscription_id)
+    found = await _authorized(ctx, topic_id, subscription_id)
     await ctx.database.write(subscribing.delete_subscription, found)
 
 
@@ -236,7 +234,7 @@ async def get_signing_secret(
     topic_id: FromPath[str], subscription_id: FromPath[str], ctx: Context
 ) -> SigningSecret:
     """Return the secrets that sign the deliveries to a webhook."""
-    found = await authorized_subscription(ctx, topic_id, subscription_id)
+    found = await _authorized(ctx, topic_id, subscription_id)
     subscribing.check_has_secret(found)
     return _secret(ctx, found)
 
@@ -250,7 +248,7 @@ async def rotate_signing_secret(
     topic_id: FromPath[str], subscription_id: FromPath[str], ctx: Context
 ) -> Reply[SigningSecret]:
     """Give a webhook a new secret; for 24 hours the previous one also signs each delivery."""
-    found = await authorized_subscription(ctx, topic_id, subscription_id)
+    found = await _authorized(ctx, topic_id, subscription_id)
     sealed = envelope.seal_secret(ctx.keyring, found.id, envelope.new_secret())
     return await ctx.commit(
         subscribing.rotate_secret,
@@ -275,7 +273,7 @@ async def resend_confirmation(
     An endpoint is asked at most 10 times an hour, and an account's endpoints 300 times; then it is
     429.
     """
-    found = await authorized_subscription(ctx, topic_id, subscription_id)
+    found = await _authorized(ctx, topic_id, subscription_id)
     now = ctx.clock()
     return await ctx.commit(
         subscribing.resend_confirmation, found, ctx.keyring, now, wrap=SUBSCRIPTIONS.at(now)
