@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import sqlalchemy as sa
 from sqlalchemy.dialects.postgresql import insert
@@ -277,11 +277,6 @@ def end_charge(
 
 _KEY: Final = ("account_id", "region", "sku", "month")
 
-
-def _given(*columns: sa.Column[Any]) -> list[Any]:
-    return [column == sa.bindparam(f"of_{column.name}") for column in columns]
-
-
 _BILLED: Final = Statement(
     sa.select(_b.region, _b.sku, _b.month, _b.quantity).where(
         given(_b.account_id), _b.month >= sa.bindparam("from_month")
@@ -291,7 +286,8 @@ _NOTE_FIRST: Final = Statement(insert_new(billed_usage, (*_KEY, "quantity")))
 _NOTE_MORE: Final = Statement(
     billed_usage.update()
     .where(
-        *_given(_b.account_id, _b.region, _b.sku, _b.month), _b.quantity == sa.bindparam("before")
+        *(_b[name] == sa.bindparam(f"of_{name}") for name in _KEY),
+        _b.quantity == sa.bindparam("before"),
     )
     .values(quantity=sa.bindparam("quantity"))
 )
