@@ -229,7 +229,7 @@ def _note_batch(
     placing: Placing, found: Sequence[Record], now: int, tx: Connection, *, is_lost: bool
 ) -> None:
     for each in found:
-        change = partial(_lost if is_lost else _back, placing=placing, now=now)
+        change = partial(_lost, placing=placing, now=now) if is_lost else _back
         changed = placing.rows.change(tx, each.account_id, each.id, change, now)
         if changed is None or placing.wake is None or is_lost:
             continue
@@ -247,7 +247,7 @@ def _lost(found: Placed, placing: Placing, now: int) -> Placed:
     return structs.replace(found.with_fault(NODE_LOST, words, now), status=status)
 
 
-def _back(found: Placed, placing: Placing, now: int) -> Placed:  # noqa: ARG001 - as `_lost`
+def _back(found: Placed) -> Placed:
     return found.without_faults(NODE_LOST)
 
 
