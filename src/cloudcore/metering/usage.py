@@ -7,7 +7,7 @@ of a deleted account is still shown and billed.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import sqlalchemy as sa
 from sqlalchemy.dialects.postgresql import insert
@@ -149,7 +149,7 @@ class Sum(NamedTuple):
 
 
 def list_sums(
-    tx: Connection, asked: UsageSelection, after: tuple[int, str, str] | None, limit: int
+    tx: Connection, asked: UsageSelection, after: tuple[Any, ...] | None, limit: int
 ) -> list[Sum]:
     """Return up to `limit` sums after the place `after`, sorted by time, SKU and account.
 
