@@ -39,7 +39,7 @@ from registry.upstream.response_headers import failure_of, origin_name
 ACCEPT: Final = f"{OCI_INDEX}, {OCI_MANIFEST}, {DOCKER_MANIFEST_LIST}, {DOCKER_MANIFEST}"
 _ACCEPT_MANIFESTS: Final = {"Accept": ACCEPT}
 _OK: Final = frozenset({200})
-_OK_OR_SAME: Final = frozenset({200, 304})
+_NOT_MODIFIED: Final = 304
 _WHOLE_OR_PART: Final = frozenset({200, 206})
 _NO_SUCH_API: Final = frozenset({400, 404, 405, 406, 501})
 _NOT_ALLOWED: Final = 405
@@ -102,13 +102,11 @@ class RegistryClient:
 
         If the upstream does not support HEAD, use GET.
         """
-        headers = dict(_ACCEPT_MANIFESTS)
-        is_conditional = known_etag is not None and response_headers.is_etag(known_etag)
-        if known_etag is not None and is_conditional:
+        headers, expected = dict(_ACCEPT_MANIFESTS), _OK | {_NOT_ALLOWED}
+        if known_etag is not None and response_headers.is_etag(known_etag):
             headers["If-None-Match"] = known_etag
-        expected = _OK_OR_SAME if is_conditional else _OK
+            expected |= {_NOT_MODIFIED}
         path = _path(remote, "manifests", reference)
-        expected |= {_NOT_ALLOWED}
         async with self._asked(remote, "HEAD", path, headers, expected) as answer:
             status = answer.head.status
             if status == 200:
