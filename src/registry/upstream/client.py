@@ -14,7 +14,7 @@ from urllib.parse import quote
 
 from cloudcore.clock import Clock
 from cloudcore.outbound.http_client import HttpAnswer, HttpClient
-from cloudcore.outbound.http_connection import AnswerHead, AnswerTooLong, RequestFailed
+from cloudcore.outbound.http_connection import AnswerTooLong, RequestFailed
 from registry.oci.digest import Digest, digest_of
 from registry.oci.manifest import MAX_BYTES
 from registry.oci.media_types import DOCKER_MANIFEST, DOCKER_MANIFEST_LIST, OCI_INDEX, OCI_MANIFEST
@@ -161,7 +161,9 @@ class RegistryClient:
                 ):
                     return None
                 pages.append(await self._body(remote, answer))
-                path = _next_referrers(answer.head, remote.origin, first)
+                path = None
+                with suppress(lists.RefusedLink):
+                    path = lists.next_page(answer.head, remote.origin, first)
         try:
             return lists.join_pages(pages)
         except lists.RefusedPage as error:
@@ -330,11 +332,3 @@ class RegistryClient:
 
 def _path(remote: Remote, kind: str, reference: str) -> str:
     return f"/v2/{quote(remote.repository)}/{kind}/{quote(reference, safe=':+')}"
-
-
-def _next_referrers(head: AnswerHead, origin: str, first: str) -> str | None:
-    """Return the path of the next page of referrers; None if the link is missing or refused."""
-    try:
-        return lists.next_page(head, origin, first)
-    except lists.RefusedLink:
-        return None
