@@ -65,20 +65,16 @@ def is_given(parsed: argparse.Namespace, option: Option) -> bool:
     return (given is None) if option.kind == "asked" else given is not None
 
 
-def sent_of(values: dict[str, Any], options: Iterable[Option]) -> dict[str, Any]:
-    """Return the values that belong in the request body."""
-    return {
-        each.field: values[each.field]
-        for each in options
-        if each.field in values and not each.is_query
-    }
+def request_of(
+    values: dict[str, Any], options: Iterable[Option]
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return (request body, query string) with the values of these options.
 
-
-def query_of(values: dict[str, Any], options: Iterable[Option]) -> dict[str, Any]:
-    """Return the values that belong in the query string."""
-    return {
-        each.field: values[each.field] for each in options if each.field in values and each.is_query
-    }
+    Raise `Misuse` if a field is both set and removed.
+    """
+    asked = {each.field for each in options if each.is_query}
+    body = {field: value for field, value in values.items() if field not in asked}
+    return document_of(body), {field: values[field] for field in values if field in asked}
 
 
 def flags_of(options: Iterable[Option]) -> Sequence[str]:
