@@ -108,7 +108,8 @@ class Bodies(Generic[R]):
         """Return the type of a list's query, such as ``QueueQuery``: the page, and the filters."""
         fields = self.of.fields
         wanted = [
-            (each.name, _filtered(fields, each.name) | None, None) for each in self.of.filters
+            (each.name, (fields[each.name].kind if each.name in fields else str) | None, None)
+            for each in self.of.filters
         ]
         doc = "The filters of a list."
         return self._made("", wanted, PageQuery, doc, self._filter_words, suffix="Query")
@@ -236,7 +237,3 @@ def _joined(fields: Iterable[Any], parts: Iterable[tuple[str, Any]]) -> Sequence
         names = [each[0] for each in joined]
         joined.insert(names.index(after) + 1 if after else len(joined), part)
     return joined
-
-
-def _filtered(fields: Mapping[str, Described], name: str) -> Any:  # noqa: ANN401 - a type
-    return fields[name].kind if name in fields else str
