@@ -166,11 +166,10 @@ class CatalogNeeds(NamedTuple):
 async def open_needs(opening: Opening) -> CatalogNeeds:
     """Return what the catalogue needs in this process."""
     install = opening.install
-    own_urls = tuple(install.own_urls.items())
     return CatalogNeeds(
         await opening.get(FILE),
         install.region,
         install.url,
         await opening.get(SKUS),
-        own_urls,
+        tuple(install.own_urls.items()),
     )

@@ -48,9 +48,7 @@ class Request(NamedTuple):
 class Exchange:
     """Sends requests to upstreams, with authorization; one per process."""
 
-    def __init__(
-        self, http: HttpClient, clock: Clock, answer_seconds: float = ANSWER_SECONDS
-    ) -> None:
+    def __init__(self, http: HttpClient, clock: Clock, answer_seconds: float) -> None:
         self._http = http
         self._clock = clock
         self._answer_seconds = answer_seconds
