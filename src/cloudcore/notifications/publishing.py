@@ -128,9 +128,11 @@ class FanOut(NamedTuple):
         if event.type == PUBLISHED:
             await self._publish(event)
         elif isinstance(payload, Mapping) and "data" in payload:
-            read, topics_of = self.needs.database.read, self.needs.events.topics_of
-            if (crns := payload.get("topics")) is None:  # an event of `emit_from_platform`
-                crns = await read(topics_of, event.account_id, event.type)
+            if "topics" in payload:
+                crns = payload["topics"]
+            else:  # an event of `emit_from_platform`: of the topics that rules name now
+                topics_of = self.needs.events.topics_of
+                crns = await self.needs.database.read(topics_of, event.account_id, event.type)
             for crn in crns:
                 await self._tell(event, crn)
 
