@@ -15,11 +15,13 @@ from msgspec import Meta, field
 from cloudcore.errors import InvalidInput, invalid_field
 from cloudcore.metering.sku import Sku
 from cloudcore.resources.resource import (
+    Description,
     Filter,
     Record,
     Reference,
     ReferenceTarget,
     Resource,
+    ResourceName,
     Worked,
     fixed,
     given,
@@ -30,12 +32,8 @@ from cloudcore.resources.resource import (
 class IPPool(Record, frozen=True, kw_only=True):
     """A group of dedicated IP addresses that a message may be sent from."""
 
-    name: Annotated[
-        str,
-        Meta(min_length=1, max_length=63),
-        fixed("1 to 63 of a-z 0-9 . _ -; fixed", heading="NAME"),
-    ]
-    description: Annotated[str, Meta(max_length=1000), given('for persons; "" takes it away')] = ""
+    name: ResourceName
+    description: Description = ""
     tags: Annotated[dict[str, str], given("a tag of the IP pool")] = field(default_factory=dict)
 
 
@@ -82,7 +80,7 @@ class SendingIdentity(Worked, frozen=True, kw_only=True):
     of a domain may all be sent from, and none of the domains below it."""
     status: Annotated[Status, own(heading="STATUS")] = "pending"
     """`failed`: the record of a domain is not there, or not any more."""
-    description: Annotated[str, Meta(max_length=1000), given('for persons; "" takes it away')] = ""
+    description: Description = ""
     ip_pool: Annotated[Reference | None, given("IP pool that its mail is sent from")] = None
     verified_at: Annotated[int | None, own(form="time", shows_null=True)] = None
     """When it was verified last."""
@@ -188,7 +186,7 @@ class Suppression(Record, frozen=True, kw_only=True):
     ]
     """As it was given; addresses that differ in case alone, or in the form of an international
     domain, are one."""
-    description: Annotated[str, Meta(max_length=1000), given('for persons; "" takes it away')] = ""
+    description: Description = ""
     expires_at: Annotated[
         int | None, given("when mail goes there again", heading="EXPIRES", form="time")
     ] = None
@@ -236,12 +234,8 @@ MAX_SOURCE: Final = 100_000
 class Template(Record, frozen=True, kw_only=True):
     """The subject and the body of messages, with variables."""
 
-    name: Annotated[
-        str,
-        Meta(min_length=1, max_length=63),
-        fixed("1 to 63 of a-z 0-9 . _ -; fixed", heading="NAME"),
-    ]
-    description: Annotated[str, Meta(max_length=1000), given('for persons; "" takes it away')] = ""
+    name: ResourceName
+    description: Description = ""
     subject: Annotated[
         str,
         Meta(min_length=1, max_length=998),

@@ -28,7 +28,7 @@ from typing import (
     get_origin,
 )
 
-from msgspec import NODEFAULT, Struct, structs
+from msgspec import NODEFAULT, Meta, Struct, structs
 from msgspec import field as struct_field
 
 from cloudcore.iam.vocabulary import ResourceKind
@@ -67,6 +67,13 @@ class Field(NamedTuple):
 given: Final = partial(Field, "given")
 fixed: Final = partial(Field, "fixed")
 own: Final = partial(Field, "own")
+ResourceName = Annotated[
+    str,
+    Meta(min_length=1, max_length=63),
+    fixed("1 to 63 of a-z 0-9 . _ -; fixed", heading="NAME"),
+]
+"""A name that the owner chooses at the creation; `check_name` checks the characters."""
+Description = Annotated[str, Meta(max_length=1000), given('for persons; "" takes it away')]
 
 
 class Record(Struct, kw_only=True, frozen=True):
