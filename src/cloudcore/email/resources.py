@@ -8,7 +8,7 @@ mail to some recipients, each with a status of its own.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Annotated, Final, Literal, get_args
+from typing import TYPE_CHECKING, Annotated, Final, Literal, get_args
 
 from msgspec import Meta, field
 
@@ -27,6 +27,9 @@ from cloudcore.resources.resource import (
     given,
     own,
 )
+
+if TYPE_CHECKING:
+    from email_validator import ValidatedEmail
 
 
 class IPPool(Record, frozen=True, kw_only=True):
@@ -116,17 +119,21 @@ class SendingIdentity(Worked, frozen=True, kw_only=True):
         }
 
 
+def validated(address: str) -> ValidatedEmail:
+    """Parse a mail address; raise `ValueError` if it takes no mail (RFC 5321, RFC 5890)."""
+    from email_validator import validate_email  # noqa: PLC0415 - takes time
+
+    return validate_email(address, allow_smtputf8=False, check_deliverability=False)
+
+
 def normal(value: str, kind: Kind) -> str:
     """Return an address or a domain in canonical form: in lower case, the domain in ASCII.
 
     Raise `InvalidInput` if no mail can be sent from it (RFC 5321, RFC 5890).
     """
-    from email_validator import EmailNotValidError, validate_email  # noqa: PLC0415 - takes time
-
-    address = value if kind == "address" else f"postmaster@{value}"
     try:
-        found = validate_email(address, allow_smtputf8=False, check_deliverability=False)
-    except EmailNotValidError as error:
+        found = validated(value if kind == "address" else f"postmaster@{value}")
+    except ValueError as error:
         words = f"value: it is no {kind} of mail: {error}"
         raise InvalidInput(words, field="value", reason="malformed") from None
     if "=?" in found.local_part:  # the mail library would read an encoded word (RFC 2047)
@@ -204,11 +211,9 @@ def folded(address: str) -> str:
 
     Raise `InvalidInput` if no mail can be sent to it (RFC 5321, RFC 5890).
     """
-    from email_validator import EmailNotValidError, validate_email  # noqa: PLC0415 - takes time
-
     try:
-        found = validate_email(address, allow_smtputf8=False, check_deliverability=False)
-    except EmailNotValidError as error:
+        found = validated(address)
+    except ValueError as error:
         raise invalid_field("address", str(error)) from None
     return f"{found.local_part}@{found.ascii_domain}".lower()
 

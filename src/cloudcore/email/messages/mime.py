@@ -16,6 +16,7 @@ from typing import Any, Final, NamedTuple
 
 from msgspec import Struct
 
+from cloudcore.email.resources import validated
 from cloudcore.errors import InvalidInput, invalid_field
 from cloudcore.outbound.mail_policy import policy_with_urls, without_encoded_words
 
@@ -60,18 +61,14 @@ def mailbox(text: str, field: str) -> Mailbox:
             has a line break.
 
     """
-    from email_validator import EmailNotValidError, validate_email  # noqa: PLC0415 - takes time
-
     check_line(text, field)
     found = _MAILBOX.fullmatch(text.strip()) if len(text) <= _MOST else None
     if found is None:
         words = f"{field}: write it as ada@example.com, or as Ada Lovelace <ada@example.com>"
         raise InvalidInput(words, field=field, reason="malformed")
     try:
-        address = validate_email(
-            found["within"] or found["bare"], allow_smtputf8=False, check_deliverability=False
-        )
-    except EmailNotValidError as error:
+        address = validated(found["within"] or found["bare"])
+    except ValueError as error:
         raise invalid_field(field, str(error)) from None
     if "=?" in address.local_part:  # the mail library would read an encoded word (RFC 2047)
         raise invalid_field(field, "it has =?")
