@@ -325,10 +325,8 @@ def _list_due(
     found = subscriptions.find_with_topic(tx, account_id, subscription_id)
     if found is None:
         return None
-    waiting = delivery_rows.backlog(tx, account_id, subscription_id, MAX_BACKLOG + _SURPLUS)
-    surplus = max(
-        waiting.deliveries - MAX_BACKLOG, BATCH if waiting.size > MAX_BACKLOG_BYTES else 0
-    )
+    count, size = delivery_rows.backlog(tx, account_id, subscription_id, MAX_BACKLOG + _SURPLUS)
+    surplus = max(count - MAX_BACKLOG, BATCH if size > MAX_BACKLOG_BYTES else 0)
     if surplus > 0:
         due = delivery_rows.list_oldest(tx, account_id, subscription_id, surplus)
     else:

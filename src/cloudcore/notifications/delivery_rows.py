@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from typing import Final
 
 import msgspec
 import sqlalchemy as sa
@@ -62,14 +62,6 @@ _s = SUBSCRIPTION_ROWS.table.c
 _p = publications.c
 _IS_OURS: Final = given(_d.id, _d.account_id)
 _OF_SUBSCRIPTION: Final = given(_d.account_id, _d.subscription_id)
-
-
-class Backlog(NamedTuple):
-    """The number and the size of waiting deliveries."""
-
-    deliveries: int
-    size: int
-    """Bytes of their messages; a message counts once for each endpoint."""
 
 
 _ADD_PUBLICATION: Final = Statement(insert_new(publications, Publication._fields))
@@ -219,10 +211,10 @@ def first_due(tx: Connection, account_id: str, subscription_id: str) -> int | No
     return row[0] if row else None
 
 
-def backlog(tx: Connection, account_id: str, subscription_id: str, most: int) -> Backlog:
-    """Return the backlog of a subscription; at most `most` of its deliveries are counted."""
+def backlog(tx: Connection, account_id: str, subscription_id: str, most: int) -> tuple[int, int]:
+    """Return (number, bytes of messages) of a subscription's deliveries; count at most `most`."""
     row = tx.row(_BACKLOG, account_id=account_id, subscription_id=subscription_id, limit=most)
-    return Backlog(*map(int, row or (0, 0)))
+    return (int(row[0]), int(row[1])) if row else (0, 0)
 
 
 def postpone(tx: Connection, delivery: PendingDelivery, attempts: int, due_at: int) -> None:
