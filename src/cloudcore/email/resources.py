@@ -181,6 +181,7 @@ SENDING_IDENTITY: Final = Resource(
 """The sending identities of accounts."""
 
 
+Reason = Literal["auto_bounce", "auto_complaint", "unsubscribe", "manual"]
 UNSUBSCRIBE: Final = "email:Unsubscribe"
 """The action of an unsubscription in the audit log; no policy names it."""
 
@@ -198,9 +199,7 @@ class Suppression(Record, frozen=True, kw_only=True):
         int | None, given("when mail goes there again", heading="EXPIRES", form="time")
     ] = None
     """From then on it suppresses nothing, and another one of the address may be made."""
-    reason: Annotated[
-        Literal["auto_bounce", "auto_complaint", "unsubscribe", "manual"], own(heading="REASON")
-    ] = "manual"
+    reason: Annotated[Reason, own(heading="REASON")] = "manual"
     source_message_id: Annotated[str | None, own(hidden=True)] = None
     folded: Annotated[str, own(hidden=True)] = ""
     """The address in canonical form, which is unique: in lower case, its domain in ASCII."""

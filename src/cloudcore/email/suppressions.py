@@ -21,7 +21,8 @@ from cloudcore.db.base import Connection
 from cloudcore.db.rows import given
 from cloudcore.db.schema import one_of
 from cloudcore.db.statement import Statement, listed, text_list
-from cloudcore.email.resources import MESSAGE, SUPPRESSION, Suppression, folded
+from cloudcore.email.messages.rows import Recipient
+from cloudcore.email.resources import MESSAGE, SUPPRESSION, Reason, Suppression, folded
 from cloudcore.errors import Conflict, invalid_field
 from cloudcore.keyring import Keyring
 from cloudcore.resource_names import Uuid
@@ -78,12 +79,25 @@ def _replace_expired(tx: Connection, new: Suppression, old: Suppression | None) 
     return new
 
 
-def add_automatic(tx: Connection, new: Suppression) -> Suppression | None:
+def add_automatic(
+    tx: Connection, new_id: str, of: Recipient | Unsubscription, reason: Reason, now: int
+) -> Suppression | None:
     """Insert a suppression made by the platform; return None if the address already has one.
 
     The quota is ignored, as it limits only requests: further mail to this address would harm the
     reputation of all accounts.
     """
+    new = Suppression(
+        id=new_id,
+        account_id=of.account_id,
+        region=of.region,
+        created_at=now,
+        updated_at=now,
+        address=of.address,
+        folded=of.address.lower(),
+        reason=reason,
+        source_message_id=of.message_id,
+    )
     try:
         return ROWS.add(tx, _replace_expired(tx, new, None))
     except Conflict:

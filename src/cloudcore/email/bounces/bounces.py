@@ -100,20 +100,7 @@ def suppress(
 
     Return the suppression, or None if the address was already suppressed.
     """
-    made = suppressions.add_automatic(
-        tx,
-        Suppression(
-            id=needs.new_id(),
-            account_id=to.account_id,
-            region=to.region,
-            created_at=now,
-            updated_at=now,
-            address=to.address,
-            folded=to.folded,
-            reason=reason,
-            source_message_id=to.message_id,
-        ),
-    )
+    made = suppressions.add_automatic(tx, needs.new_id(), to, reason, now)
     if made is not None:
         crn = SUPPRESSION.crn_of(made)
         message = {
