@@ -16,7 +16,7 @@ from cloudcore.email.bounces.verp import Returned
 from cloudcore.email.messages import rows
 from cloudcore.email.messages.rows import Recipient
 from cloudcore.email.needs import EmailNeeds
-from cloudcore.email.resources import MESSAGE, SUPPRESSION, WAITING, MessageStatus, Suppression
+from cloudcore.email.resources import MESSAGE, SUPPRESSION, WAITING, MessageStatus
 from cloudcore.email.warm_up import note_outcome
 from cloudcore.errors import NotFound
 
@@ -95,22 +95,18 @@ def suppress(
     to: Recipient,
     reason: Literal["auto_bounce", "auto_complaint"],
     now: int,
-) -> Suppression | None:
+) -> None:
     """Suppress a recipient's address, regardless of the quota, and publish an event.
 
-    Return the suppression, or None if the address was already suppressed.
+    Do nothing if the address is already suppressed.
     """
     made = suppressions.add_automatic(tx, needs.new_id(), to, reason, now)
-    if made is not None:
-        crn = SUPPRESSION.crn_of(made)
-        message = {
-            "id": to.message_id,
-            "crn": MESSAGE.crn(to.region, to.account_id, to.message_id),
-        }
-        told = {
-            "suppression": {"id": made.id, "crn": crn, "name": made.folded},
-            "reason": reason,
-            "source_message": message,
-        }
-        needs.events.emit(tx, to.account_id, SUPPRESSED, [told], now)
-    return made
+    if made is None:
+        return
+    crn = MESSAGE.crn(to.region, to.account_id, to.message_id)
+    told = {
+        "suppression": {"id": made.id, "crn": SUPPRESSION.crn_of(made), "name": made.folded},
+        "reason": reason,
+        "source_message": {"id": to.message_id, "crn": crn},
+    }
+    needs.events.emit(tx, to.account_id, SUPPRESSED, [told], now)
