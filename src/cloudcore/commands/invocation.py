@@ -194,7 +194,7 @@ class Invocation:
         crn = _crn_of(self._noun, written)
         if not self._noun.is_of_account:
             return crn
-        own = own_crn(self.client, crn)
+        own = _own_crn(self.client, crn)
         if own is None:
             raise Missing(f"{printable(written)!r} is {one_of(self._noun)} of another account")
         return own
@@ -280,7 +280,7 @@ class Invocation:
 
     def show(self, record: Record) -> None:
         """Print a record."""
-        write_record(record, self._parsed.output)
+        write_record(record, self.form)
 
     def show_rows(
         self,
@@ -349,7 +349,7 @@ def one_of(noun: Noun) -> str:
     return with_article(words_of(noun))
 
 
-def own_crn(client: ApiCalls, crn: Crn) -> Crn | None:
+def _own_crn(client: ApiCalls, crn: Crn) -> Crn | None:
     """Return a CRN of the client's account with the account's id, even if it had the handle.
 
     Return None if the CRN is of another account. For a person without a role, return the CRN
