@@ -25,6 +25,7 @@ from cloudcore.email.sender_rows import IDENTITY_ROWS, list_due, lock_confirmed_
 from cloudcore.keyring import Keyring
 from cloudcore.outbound.dns_resolver import DnsFailed
 from cloudcore.outbound.mail import MailRefused
+from cloudcore.outbound.mail_policy import message_id_of
 from cloudcore.resources.confirmations import (
     CONFIRMED,
     BadToken,
@@ -87,8 +88,7 @@ def mail_of(
     mail["From"] = sender
     mail["To"] = Address(addr_spec=identity.value)
     mail["Subject"] = "Confirm your address"
-    domain = sender.rpartition("@")[2].rstrip(">") or "localhost"
-    mail["Message-ID"] = f"<{identity.id}.{identity.asked}@{domain}>"
+    mail["Message-ID"] = message_id_of(f"{identity.id}.{identity.asked}", sender)
     mail["Auto-Submitted"] = "auto-generated"
     mail.set_content(
         f"The account {account} of {url} wants to send mail from\n{identity.value}.\n\n"

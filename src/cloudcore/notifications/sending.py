@@ -20,7 +20,7 @@ from cloudcore.notifications.needs import NotificationNeeds
 from cloudcore.notifications.topic import Publication, Subscription
 from cloudcore.outbound.destinations import NotAllowed
 from cloudcore.outbound.http_connection import AnswerHead, RequestFailed
-from cloudcore.outbound.mail_policy import policy_with_urls, without_encoded_words
+from cloudcore.outbound.mail_policy import message_id_of, policy_with_urls, without_encoded_words
 
 _TOO_MANY: Final = 429
 _JSON: Final = "application/json"
@@ -99,8 +99,7 @@ def mail_of(envelope: Mapping[str, Any], subscription: Subscription, sender: str
         else without_encoded_words(subject[:_SUBJECT])
     )
     mail["Date"] = format_datetime(datetime.fromisoformat(envelope["timestamp"]))
-    domain = sender.rpartition("@")[2].rstrip(">") or "localhost"
-    mail["Message-ID"] = f"<{envelope['message_id']}.{subscription.id}@{domain}>"
+    mail["Message-ID"] = message_id_of(f"{envelope['message_id']}.{subscription.id}", sender)
     mail["Auto-Submitted"] = "auto-generated"
     if is_request:
         text = (

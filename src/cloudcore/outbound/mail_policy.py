@@ -28,6 +28,12 @@ def policy_with_urls(*fields: str, cte_type: str = "8bit") -> EmailPolicy[EmailM
     return SMTP.clone(header_factory=headers, cte_type=cte_type)
 
 
+def message_id_of(unique: str, sender: str) -> str:
+    """Return a ``Message-ID`` at the domain of a sender's mailbox."""
+    domain = sender.rpartition("@")[2].rstrip(">") or "localhost"
+    return f"<{unique}@{domain}>"
+
+
 def without_encoded_words(text: str) -> str:
     """Split the encoded words (RFC 2047) in a text, so that the mail library does not decode them.
 
