@@ -99,15 +99,15 @@ def _check_payable(invoice: Invoice) -> None:
 def _method(
     tx: Connection, needs: BillingNeeds, organization_id: str, method_id: str | None
 ) -> PaymentMethod:
-    if method_id is not None:
-        found = get_method(tx, organization_id, method_id)
-    else:
-        default = default_method(tx, organization_id)
-        if default is None:
-            raise Conflict(
-                "the organization has no payment method; add one first", reason="no_payment_method"
-            )
-        found = default
+    found = (
+        default_method(tx, organization_id)
+        if method_id is None
+        else get_method(tx, organization_id, method_id)
+    )
+    if found is None:
+        raise Conflict(
+            "the organization has no payment method; add one first", reason="no_payment_method"
+        )
     if found.processor != needs.processor.name:
         raise Conflict(
             f"the payment method is one of the processor {found.processor}, which is not in use"
