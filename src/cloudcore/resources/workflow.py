@@ -52,14 +52,6 @@ R = TypeVar("R", bound=Worked)
 N = TypeVar("N", bound=WorkNeeds)
 
 
-def _same(found: R, _now: int) -> R:
-    return found
-
-
-def _nothing(_tx: Connection, _before: R, _after: R) -> None:
-    pass
-
-
 class Goal(NamedTuple):
     """What is to be done with a record: the first step, and the number of the request."""
 
@@ -93,10 +85,10 @@ class Problem(NamedTuple):
 class StepDone(Generic[R]):
     """The result of a step that has succeeded."""
 
-    change: Callable[[R, int], R] = _same
+    change: Callable[[R, int], R] = lambda found, _now: found
     """Returns the record with the step's changes; a pure function. It gets the record, as it is in
     the transaction, and the moment."""
-    also: Callable[[Connection, R, R], None] = _nothing
+    also: Callable[[Connection, R, R], None] = lambda _tx, _before, _after: None
     """Stores or emits anything else; gets the record before and after the change."""
     faults: Sequence[Problem] = ()
     """Problems that become faults. Without any, the earlier faults end."""
@@ -113,8 +105,8 @@ class StepDone(Generic[R]):
 class StepRetry(Generic[R]):
     """The result of a step that is to be retried. The earlier faults remain."""
 
-    change: Callable[[R, int], R] = _same
-    also: Callable[[Connection, R, R], None] = _nothing
+    change: Callable[[R, int], R] = lambda found, _now: found
+    also: Callable[[Connection, R, R], None] = lambda _tx, _before, _after: None
     faults: Sequence[Problem] = ()
     seconds: float | None = None
     """Pause before the retry, which then does not count as a try. If None, the pause is that of the
