@@ -25,17 +25,21 @@ class Loop:
 
     def watch(self, file: int | socket.socket, events: int, call: Call) -> None:
         """Call `call` when a file is ready for any of `events`; if `events` is 0, stop watching."""
-        if file not in self._selector.get_map():
-            if events:
-                self._selector.register(file, events, call)
-        elif events:
+        if not events:
+            self.ignore(file)
+        elif file in self._selector.get_map():
             self._selector.modify(file, events, call)
         else:
+            self._selector.register(file, events, call)
+
+    def ignore(self, file: int | socket.socket) -> None:
+        """Stop watching a file."""
+        if file in self._selector.get_map():
             self._selector.unregister(file)
 
     def close(self, file: socket.socket) -> None:
         """Stop watching a socket, and close it."""
-        self.watch(file, 0, lambda _events: None)
+        self.ignore(file)
         file.close()
 
     def at(self, key: object, moment: float | None, call: Callable[[], None]) -> None:
@@ -100,7 +104,7 @@ class Gate:
         self._left -= 1
         if self._left == 0:
             for each, _ in self._listeners:
-                self._loop.watch(each, 0, lambda _events: None)
+                self._loop.ignore(each)
         take(accepted)
 
 

@@ -219,7 +219,7 @@ class Shim:
             except OSError:
                 line = []
             if line[:1] == ["stop"]:
-                self.loop.watch(connection, 0, take)
+                self.loop.ignore(connection)
                 self._waiting.append(connection)  # closed by the end of this process
                 self._stop(float(line[1]))
                 return
@@ -262,7 +262,7 @@ class Shim:
                 if not self.has_ended:
                     self._rest_after(len(data))
                     return
-            self.loop.watch(self._reader, 0, lambda _events: None)  # nobody has it open any more
+            self.loop.ignore(self._reader)  # nobody has it open any more
 
     def _rest_after(self, count: int) -> None:
         """After each `_CHUNK` bytes of output, rest for a while (`OUTPUT_BYTES_A_SECOND`)."""
@@ -271,7 +271,7 @@ class Shim:
             return
         until = time.monotonic() + self._taken / OUTPUT_BYTES_A_SECOND
         self._taken = 0
-        self.loop.watch(self._reader, 0, lambda _events: None)
+        self.loop.ignore(self._reader)
         self.loop.at(self._output, until, self._listen)
 
 
