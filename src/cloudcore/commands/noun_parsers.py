@@ -202,7 +202,7 @@ def _with_advice(noun: Noun, run: Invocation, send: Callable[[], _T]) -> _T:
         advice, missing = noun.conflicts.get(run.verb), noun.missing.get(run.verb)
         if missing is not None and error.status == HTTPStatus.NOT_FOUND:
             if noun.is_single and noun.parent is not None:
-                _ = run.above.record  # that may be the missing one
+                _ = run.above.record  # raises `Missing` if the parent is missing
             raise Missing(_sentence_of(missing, run, run.names)) from None
         if advice is not None and error.code == "CONFLICT":
             raise error.with_advice(run.text(advice, run.names)) from None

@@ -112,7 +112,7 @@ def verify(
             mails.
 
     """
-    WORK.wake(tx, identity, now)  # first: a step too locks its job, and then the record
+    WORK.wake(tx, identity, now)  # first: a step locks its job before the record
     found = IDENTITY_ROWS.lock(tx, identity.account_id, identity.id)
     asked = structs.replace(found, asked=found.asked + 1, check_at=now, updated_at=now)
     if found.kind == "address":

@@ -196,7 +196,7 @@ def remove(groups: Iterable[Path]) -> None:
 def _kill_all(group: Path) -> None:
     """Kill the processes of a group through pid descriptors, as process ids may be reused."""
     for pid in _processes(group):
-        with suppress(OSError):  # it has ended, or is none that may be seen here
+        with suppress(OSError):  # the process has ended, or is not visible here
             descriptor = os.pidfd_open(int(pid))
             try:
                 if pid in _processes(group):
@@ -206,6 +206,6 @@ def _kill_all(group: Path) -> None:
 
 
 def _processes(group: Path) -> Sequence[str]:
-    with suppress(OSError):  # it is gone, or ends
+    with suppress(OSError):  # the group is gone, or ends
         return (group / "cgroup.procs").read_text("ascii").split()
     return ()

@@ -47,7 +47,9 @@ def tail(folder: Path, most: int) -> bytes:
     while True:
         inode, newer = _end(folder / NEWER, most)
         _, older = _end(folder / OLDER, most - len(newer))
-        if _end(folder / NEWER, 0)[0] == inode:  # else they have changed places between the two
+        if (
+            _end(folder / NEWER, 0)[0] == inode
+        ):  # otherwise the files changed places between the reads
             return older + newer
 
 

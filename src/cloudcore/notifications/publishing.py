@@ -282,7 +282,7 @@ def _insert_page(
     for subscription_id, policy in found:
         if matches(policy, message.attributes):
             ids = (topic.account_id, subscription_id)
-            wake(tx, *ids, now)  # first: a step too locks its job, and then the subscription
+            wake(tx, *ids, now)  # first: a step locks its job before the subscription
             delivery_rows.add_delivery(tx, *ids, message.id, now, size=size)
     if len(found) == PAGE:
         return found[-1][0]

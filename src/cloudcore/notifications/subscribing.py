@@ -127,7 +127,7 @@ def resend_confirmation(
     Raise `Conflict` if the subscription is already confirmed; `TooManyConfirmations` if this
     endpoint, or all endpoints of the account together, got too many requests.
     """
-    # First: a step too locks its job, and then the subscription.
+    # First, as a step locks its job before the subscription.
     wake(tx, subscription.account_id, subscription.id, now)
     found = ROWS.lock(tx, subscription.account_id, subscription.id)
     if found.status == "confirmed":

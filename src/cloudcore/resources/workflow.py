@@ -218,7 +218,7 @@ class Work(Generic[R, N]):
         if found is None or goal is None:
             return Done(partial(self._end, *place, now))
         attempt = self._attempt(job.cursor, StepAttempt(goal, goal.step, 0, now))
-        if not attempt.step:  # the last one left the goal as it was: not at once again
+        if not attempt.step:  # the last step did not reach the goal: pause before the next round
             pause = self._steps[goal.step].first_retry_seconds
             return Next(attempt._replace(step=goal.step), delay_seconds=pause)
         step = self._steps[attempt.step]
@@ -255,7 +255,7 @@ class Work(Generic[R, N]):
                 return await step.run(found, needs, attempt)
         except Unavailable as error:
             return StepRetry(faults=[Problem("SERVICE_UNAVAILABLE", error.message)])
-        except Exception as error:  # noqa: BLE001 - the owner sees that it stands, and it goes on
+        except Exception as error:  # noqa: BLE001 - it becomes a fault, and the step is retried
             code, message, _ = described(job, error)
             return StepRetry(faults=[Problem(code, message)])
 

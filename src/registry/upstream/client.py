@@ -131,7 +131,7 @@ class RegistryClient:
             if media_type in _PAGES:
                 raise self._broken(remote, f"answered with {media_type} for a manifest")
             if media_type is not None and not media_type.startswith(_MANIFEST_TYPE_PREFIX):
-                media_type = None  # the manifest says it
+                media_type = None  # the manifest itself states its type
             asked = reference if isinstance(reference, Digest) else None
             for digest in (asked, response_headers.content_digest(answer.head)):
                 if digest is not None and digest_of(body, digest.algorithm) != digest:
@@ -196,7 +196,7 @@ class RegistryClient:
                 except lists.RefusedLink:
                     pages.cut()
             elif status == _BAD_REQUEST and path != first:
-                path = first  # it gives no pages of this size
+                path = first  # the upstream refuses pages of this size
             else:
                 raise NotUpstream(f"{origin_name(remote.origin)} lists no tags (status {status})")
         return pages.listed(is_whole=path is None)
