@@ -71,9 +71,7 @@ async def _sample_hours(
 def _due(tx: Connection, sku: str, end: int) -> list[int]:
     """Return the hours before `end` to sample; a new SKU is first sampled for the hour `end`."""
     row = tx.row(_FIRST, sku=sku)
-    if (
-        row is None or row[0] is None or row[0] >= end
-    ):  # or the clock was ahead at the first sampling
+    if row is None or row[0] is None or row[0] >= end:  # >=: the clock was ahead at the first
         _end(tx, sku, end - 1)
         return []
     first = max(row[0], end - MOST_HOURS)

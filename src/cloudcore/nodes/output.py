@@ -47,9 +47,7 @@ def tail(folder: Path, most: int) -> bytes:
     while True:
         inode, newer = _end(folder / NEWER, most)
         _, older = _end(folder / OLDER, most - len(newer))
-        if (
-            _end(folder / NEWER, 0)[0] == inode
-        ):  # otherwise the files changed places between the reads
+        if _end(folder / NEWER, 0)[0] == inode:  # else they changed places between the reads
             return older + newer
 
 

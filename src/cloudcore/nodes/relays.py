@@ -58,9 +58,7 @@ class Loop:
         if self._moments:
             wait = max(0.0, min(moment for moment, _ in self._moments.values()) - time.monotonic())
         for key, events in self._selector.select(wait):
-            if (
-                self._selector.get_map().get(key.fd) is key
-            ):  # unless an earlier call has changed the file
+            if self._selector.get_map().get(key.fd) is key:  # no earlier call has replaced the key
                 key.data(events)
         now = time.monotonic()
         for key_, (moment, call) in list(self._moments.items()):

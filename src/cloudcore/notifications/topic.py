@@ -300,8 +300,8 @@ SUBSCRIPTION: Final = Resource(
     one="subscription",
     many="subscriptions",
     key="id",
-    # By hand: it is below a topic, on which its rights are; a second request to subscribe an
-    # endpoint finds the first; and it names queues of which the transaction must see no other.
+    # The routes are written by hand: rights are those on the topic; a second request to subscribe
+    # an endpoint finds the first subscription; and a change resolves queues in its transaction.
     methods=(),
     methods_with_events=(),
     warnings=frozenset({"ENDPOINT_FAILED", "ENDPOINT_TIMEOUT", "ENDPOINT_UNREACHABLE"}),

@@ -152,7 +152,7 @@ class Server(SMTP):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Serve a connection, or close it if there are too many."""
         super().connection_made(transport)
-        ours = cast("asyncio.Transport", transport)  # uvloop's is none by its class
+        ours = cast("asyncio.Transport", transport)  # uvloop's class is no subclass
         if not self._connections.admit(ours):
             assert self._handler_coroutine is not None
             self._handler_coroutine.cancel()  # it has not begun: it sends no greeting
