@@ -71,7 +71,8 @@ async def _sample_hours(
 def _due(tx: Connection, sku: str, end: int) -> list[int]:
     """Return the hours before `end` to sample; a new SKU is first sampled for the hour `end`."""
     row = tx.row(_FIRST, sku=sku)
-    if row is None or row[0] is None or row[0] >= end:  # >=: the clock was ahead at the first
+    # Or the clock was ahead when the SKU was first sampled.
+    if row is None or row[0] is None or row[0] >= end:
         _end(tx, sku, end - 1)
         return []
     first = max(row[0], end - MOST_HOURS)
