@@ -1,8 +1,8 @@
 """The standard methods of a resource: create, list, get, update and delete (AIP-131 to 135).
 
-Each is a change in a transaction, and the handler around it; `cloudcore.resources.routes` makes
-their routes. Custom methods are handlers written by the family, which get the record by
-`authorized` and answer with `one`.
+Each method has a handler of requests (``answer_…``); those that change something also have a
+function for the transaction. `cloudcore.resources.routes` makes the routes. Custom methods are
+handlers written by the family, which get the record by `authorized` and answer with `one`.
 """
 
 from __future__ import annotations
