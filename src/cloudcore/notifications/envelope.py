@@ -139,17 +139,18 @@ def confirmation(
     """Return the envelope for a request to confirm a subscription."""
     token = links.token(subscription)
     url = links.confirmation(token)
+    request = Publication(
+        id=message_id,
+        topic_id=topic.id,
+        account_id=topic.account_id,
+        subject=None,
+        message=f"To be sent what is published to {topic.name}, open {url}",
+        attributes={},
+        published_at=requested_at,
+    )
     return {
+        **notification(topic, subscription, request, links),
         "type": "subscription_confirmation",
-        "message_id": message_id,
-        "topic_crn": topic.crn,
-        "topic_name": topic.name,
-        "subject": None,
-        "message": f"To be sent what is published to {topic.name}, open {url}",
-        "attributes": {},
-        "timestamp": rfc3339(requested_at),
-        "subscription_id": subscription.id,
-        "unsubscribe_url": links.unsubscribe(subscription),
         "token": token,
         "confirmation_url": url,
     }
