@@ -17,6 +17,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Final, NamedTuple
 
+import msgspec
+
 from cloudcore.clock import MICROSECONDS
 from cloudcore.db.base import Connection
 from cloudcore.email import sender_rows
@@ -174,14 +176,7 @@ class Postman:
     def _envelope(self, due: DueMessage) -> Envelope:
         """Return the signed message for one recipient, with its envelope."""
         message, to, keyring = due.message, due.recipient, self.needs.keyring
-        heading = MessageHeading(
-            id=message.id,
-            sender=message.sender,
-            to=message.to,
-            cc=message.cc,
-            subject=message.subject,
-            created_at=message.created_at,
-        )
+        heading = msgspec.convert(message, MessageHeading, from_attributes=True)
         content = content_of(keyring, message.id, due.sealed)
         who = Unsubscription(message.account_id, message.region, message.id, to.address)
         body = composed(heading, content, unsubscribe_headers(keyring, self.needs.url, who))
