@@ -19,7 +19,6 @@ from cloudcore.email.needs import EmailNeeds
 from cloudcore.email.sender_rows import DEDICATED_IP_ROWS, IDENTITY_ROWS, IP_POOL_ROWS
 from cloudcore.errors import Conflict
 from cloudcore.resources.methods import Methods, Referrer
-from cloudcore.resources.resource import Reference
 from cloudcore.resources.routes import custom_method
 from cloudcore.web.app import Context, Needs
 from cloudcore.web.caller_kinds import account_of
@@ -76,12 +75,7 @@ async def request_dedicated_ip(
     """
     account_id, region = account_of(ctx), ctx.settings.region
     ctx.authorize(DEDICATED_IP.crn(region, account_id, "*"))
-    pool = None
-    if data.ip_pool:
-        right = ctx.right_to(DEDICATED_IP.refers["ip_pool"].action)
-        where = (account_id, region, "ip_pool", data.ip_pool)
-        found = await ctx.database.read(IP_POOL_ROWS.resolve, *where, right)
-        pool = Reference(found.id, found.name)
+    values = await DEDICATED_IP_METHODS.resolved(ctx, {"ip_pool": data.ip_pool or None})
     now = ctx.clock()
     new = DedicatedIP(
         id=ctx.new_id(),
@@ -90,7 +84,7 @@ async def request_dedicated_ip(
         created_at=now,
         updated_at=now,
         address="",
-        ip_pool=pool,
+        **values,
     )
     wrap, location = DEDICATED_IP_METHODS.one, DEDICATED_IP_METHODS.location
     return await ctx.commit(request, new, needs.dedicated_ips, wrap=wrap, location=location)
