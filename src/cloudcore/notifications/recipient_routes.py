@@ -15,7 +15,7 @@ from cloudcore.db.base import Connection
 from cloudcore.errors import InvalidInput
 from cloudcore.notifications import subscribing
 from cloudcore.notifications.envelope import CONFIRM_PATH, UNSUBSCRIBE_PATH, read_unsubscribe_token
-from cloudcore.notifications.topic import Status, Subscription, Topic
+from cloudcore.notifications.topic import WEBHOOKS, Status, Subscription, Topic
 from cloudcore.outbound.destinations import origin_of
 from cloudcore.resource_names import Uuid
 from cloudcore.web import link_pages
@@ -149,7 +149,7 @@ def _audit(
 
     Of a webhook's URL, the event has only the origin, as the path may be a secret.
     """
-    where = origin_of(found.endpoint) if found.is_webhook else found.endpoint
+    where = origin_of(found.endpoint) if found.protocol in WEBHOOKS else found.endpoint
     details = {
         "topic_id": topic.id,
         "subscription_id": found.id,

@@ -288,11 +288,6 @@ class Subscription(Record, frozen=True, kw_only=True):
     active_since: Annotated[int | None, own(form="time", hidden=True)] = None
     """Messages published from this time on are delivered; None until it is confirmed."""
 
-    @property
-    def is_webhook(self) -> bool:
-        """Return True if deliveries go over HTTP."""
-        return self.protocol in WEBHOOKS
-
 
 SUBSCRIPTION: Final = Resource(
     record=Subscription,
