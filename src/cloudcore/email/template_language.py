@@ -114,7 +114,7 @@ class _Language(ImmutableSandboxedEnvironment):
         return self.getitem(obj, attribute)
 
     def getitem(self, obj: Any, argument: Any) -> Any:  # noqa: ANN401 - a value
-        """Return a field of a JSON object, or an item of a list."""
+        """Return a field of a JSON object or an item of a list, or a stand-in for a missing one."""
         if isinstance(obj, dict) and isinstance(argument, str) and argument in obj:
             return obj[argument]
         if isinstance(obj, list) and type(argument) is int and 0 <= argument < len(obj):
@@ -246,7 +246,10 @@ _FILTERS: Final[Mapping[str, Callable[..., Any]]] = {
 
 
 def _divisible_by(value: Any, of: Any) -> bool:  # noqa: ANN401 - values
-    """Return True if a number is a multiple of `of`; for a text, Jinja2's own test formats it."""
+    """Return True if a number is a multiple of `of`.
+
+    Jinja2's own test would apply ``%`` to a text too, which formats the text.
+    """
     for each in (value, of):
         if isinstance(each, Undefined):
             str(each)  # raises `Missing`
@@ -349,7 +352,7 @@ def _walk(tree: nodes.Template) -> Iterator[tuple[nodes.Node, int, int, int]]:
 
 
 def _wrong(each: nodes.Node, depth: int, loops: int) -> str:
-    """Return the error in a node that the language forbids, or an empty string."""
+    """Return why a node is not allowed in the language, or an empty string if it is."""
     if depth > MAX_DEPTH or loops > MAX_LOOPS:
         return "too much is nested"
     if isinstance(each, nodes.Filter | nodes.Test):
@@ -367,7 +370,7 @@ def _wrong(each: nodes.Node, depth: int, loops: int) -> str:
 
 
 def _wrong_call(each: nodes.Filter | nodes.Test) -> str:
-    """Return the error in a filter or test, or an empty string."""
+    """Return why a filter or test is not allowed, or an empty string if it is."""
     if each.dyn_args or each.dyn_kwargs:
         return "* and ** cannot be used"
     if isinstance(each, nodes.Test):
@@ -377,7 +380,7 @@ def _wrong_call(each: nodes.Filter | nodes.Test) -> str:
 
 
 def _wrong_constant(value: object) -> str:
-    """Return the error in a constant, or an empty string."""
+    """Return why a constant is not allowed, or an empty string if it is."""
     if isinstance(value, str):
         try:
             value.encode()
