@@ -43,7 +43,7 @@ class DedicatedIP(Record, frozen=True, kw_only=True):
     """`new`: nothing was sent from it yet; `warming`: it may send so much a day; `warmed`: as much
     as it likes; `paused`: nothing, by its owner or because too much bounced."""
     warmup_percentage: Annotated[int, Meta(ge=0, le=100), own(heading="PERCENT", form="number")] = 0
-    """What it may send today of what it may on the last day of its warm-up."""
+    """Today's cap, as a percentage of the cap on the last day of the warm-up."""
     warmup_started_at: Annotated[int | None, own(form="time", shows_null=True)] = None
     """When something was sent from it first."""
     ip_pool: Annotated[
