@@ -140,17 +140,12 @@ class Described(NamedTuple):
     @property
     def is_optional(self) -> bool:
         """Return True if the field may be None."""
-        return type(None) in _members(self.bare)
-
-    @property
-    def bare(self) -> Any:  # noqa: ANN401 - a type
-        """Return the field's type without bounds, at the outermost level."""
-        return bare(self.kind)
+        return type(None) in _members(bare(self.kind))
 
     @property
     def plain(self) -> Any:  # noqa: ANN401 - a type
         """Return the field's type without bounds and without None."""
-        members = [bare(each) for each in _members(self.bare) if each is not type(None)]
+        members = [bare(each) for each in _members(bare(self.kind)) if each is not type(None)]
         return members[0] if len(members) == 1 else Union[tuple(members)]  # noqa: UP007
 
     @property
