@@ -292,7 +292,7 @@ class Resource(Generic[R]):
     states: Mapping[str, str] = field(default_factory=dict, hash=False)
     """Statuses whose beginning emits an event, with the sentence for the event."""
     state_data: Callable[[R], Mapping[str, object]] = lambda _found: {}
-    """Returns further data of these events, besides the resource, its status and its faults."""
+    """Returns further data of the events of `states`, besides the resource, status and faults."""
     keeps_deleted: bool = False
     """True if a deleted resource keeps its row for a while, without its name (``deleted_at``)."""
 

@@ -112,7 +112,8 @@ class BlobStream(NamedTuple):
     size: int | None
     """Length of the whole blob; None if the upstream does not state it."""
     chunks: AsyncIterator[bytes]
-    """The bytes; raises UpstreamUnreachable or UpstreamBroken if they end early or too late."""
+    """The bytes. Iterating raises UpstreamUnreachable if the connection fails, UpstreamBroken if
+    there are fewer or more bytes than the upstream stated."""
 
 
 class ListedTags(NamedTuple):

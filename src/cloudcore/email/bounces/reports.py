@@ -29,9 +29,9 @@ _COMPLAINTS: Final = frozenset({"abuse", "fraud", "opt-out", "virus"})
 """The feedback types that are complaints. Others are not: ``not-spam`` (RFC 6430), ``auth-failure``
 (RFC 6591)."""
 _STATUS: Final = re.compile(r"(?<![\d.])([245])\.\d{1,3}\.\d{1,3}(?![\d.])")
-"""RFC 3463."""
+"""A status code of RFC 3463, such as 5.1.1."""
 _REPLY: Final = re.compile(r"(?<![\d.])([45])[0-5]\d(?=[ -])")
-"""RFC 5321 §4.2."""
+"""A reply code of RFC 5321 §4.2, such as 550."""
 
 
 class DeliveryReport(NamedTuple):

@@ -30,7 +30,7 @@ from cloudcore.resources.rows import Rows
 CONTENT_KEPT_SECONDS: Final = 7 * 24 * 3600
 """How long the content of a message is kept after its last delivery has ended."""
 KEPT_SECONDS: Final = 30 * 24 * 3600
-"""How long the message and its recipients are kept after that."""
+"""How long a message and its recipients are kept after its last delivery has ended."""
 _RATES_KEPT_SECONDS: Final = 3600
 IS_WAITING: Final = sa.text("status IN ('queued', 'deferred')")
 _HAS_ENDED: Final = sa.text("ended_at IS NOT NULL")
