@@ -138,7 +138,7 @@ async def measure(database: Database, port: int, count: int, hanging: int, messa
 
     def left(tx: Connection) -> int:
         found = (backlog(tx, topic.account_id, each, messages) for each in ids[hanging:])
-        return sum(each.deliveries for each in found)
+        return sum(count for count, _ in found)
 
     def published(tx: Connection) -> int:
         row = tx.row(_ENDED)

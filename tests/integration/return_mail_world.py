@@ -7,7 +7,6 @@ import smtplib
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -112,8 +111,8 @@ async def returning(served: Served, **changes: object) -> AsyncIterator[World]:
     reader = Reader(
         DOMAIN,
         needs.return_key,
-        partial(bounces.delivery_of, needs),
-        partial(bounces.note_report, needs),
+        lambda returned: needs.database.read(bounces.find_delivery, returned),
+        lambda returned, report: needs.database.write(bounces.note, needs, returned, report),
     )
     async with taking_mail(reader, DOMAIN, "127.0.0.1", 0) as port:
         yield World(served, needs, port, message_id)

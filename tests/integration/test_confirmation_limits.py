@@ -5,8 +5,8 @@ from __future__ import annotations
 import httpx
 import pytest
 
-from cloudcore.notifications import subscribing
-from cloudcore.notifications.subscribing import OF_ACCOUNT, OF_ENDPOINT
+from cloudcore.resources import confirmations
+from cloudcore.resources.confirmations import OF_ACCOUNT, OF_RECIPIENT
 from tests.integration.notifications_world import World
 
 
@@ -16,7 +16,7 @@ def _refused(answer: httpx.Response) -> bool:
         return False
     assert answer.json()["error"]["code"] == "TOO_MANY_CONFIRMATIONS"
     assert not [name for name in answer.headers if name.startswith("x-ratelimit")]
-    assert 0 < int(answer.headers["Retry-After"]) <= OF_ENDPOINT.window_seconds
+    assert 0 < int(answer.headers["Retry-After"]) <= OF_RECIPIENT.window_seconds
     return True
 
 
@@ -33,7 +33,7 @@ async def test_an_endpoint_is_asked_so_often_an_hour_by_whatever_requests(notifi
     made = await notified.subscribe(topic, **address)
     assert not _refused(made)
     other = await notified.topic("other")
-    for number in range(OF_ENDPOINT.limit - 6):
+    for number in range(OF_RECIPIENT.limit - 6):
         tagged = f"A+{number}@Example.org"
         assert not _refused(await notified.subscribe(other, protocol="email", endpoint=tagged))
     assert _refused(await notified.subscribe(other, **address))
@@ -42,7 +42,7 @@ async def test_an_endpoint_is_asked_so_often_an_hour_by_whatever_requests(notifi
     # A repeated subscription asks nobody, and other endpoints may be asked.
     assert (await notified.subscribe(topic, **address)).status_code == 201
     assert not _refused(await notified.subscribe(topic))
-    await notified.deliver(after=OF_ENDPOINT.window_seconds)
+    await notified.deliver(after=OF_RECIPIENT.window_seconds)
     assert not _refused(await notified.ask("POST", again))
 
 
@@ -51,7 +51,7 @@ async def test_the_endpoints_of_an_account_are_asked_so_often_an_hour(
 ) -> None:
     assert OF_ACCOUNT.limit == 300
     few = 20  # three hundred requests take seconds
-    monkeypatch.setattr(subscribing, "OF_ACCOUNT", OF_ACCOUNT._replace(limit=few))
+    monkeypatch.setattr(confirmations, "OF_ACCOUNT", OF_ACCOUNT._replace(limit=few))
     topic = await notified.topic()
     left = few - 1  # every tenant of the tests has a subscription to begin with
     answers = [

@@ -353,8 +353,7 @@ async def test_the_console_shows_what_became_of_each_recipient(tmp_path: Path) -
         (to,) = await database.read(rows.list_recipients, account_id, made)
         refused = delivery.DeliveryOutcome("550 <b>no</b>")
         now = shop.served.clock()
-        change = partial(delivery.record, shop.served.email)
-        await database.write(change, to, refused, None, now)
+        await database.write(delivery.record, shop.served.email, to, refused, None, now)
         page = (await shop.browser.get(f"/console/services/messages/{made}")).text
         assert "<h1>Hello</h1>" in page
         for words in ("bob@example.com", "bounced", "550 &lt;b&gt;no&lt;/b&gt;", "Hello."):

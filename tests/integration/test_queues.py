@@ -8,7 +8,7 @@ from typing import Any, Final
 import httpx
 import pytest
 
-from cloudcore.queue.long_polling import Waiter
+from cloudcore.queue.long_polling import Consumers
 from cloudcore.queue.queue import MAX_MESSAGE_BYTES
 from tests.integration.served_world import Served
 from tests.tenants import allow
@@ -160,13 +160,13 @@ async def test_a_message_is_leased_behind_hundreds_that_are_over(served: Served,
 @pytest.fixture
 def waits(monkeypatch: pytest.MonkeyPatch) -> asyncio.Semaphore:
     """Return what is released each time a consumer has found nothing and begins to wait."""
-    begun, wait = asyncio.Semaphore(0), Waiter._changed
+    begun, wait = asyncio.Semaphore(0), Consumers._changed
 
     async def noting(*given: Any) -> None:  # noqa: ANN401 - as the method has them
         begun.release()
         await wait(*given)
 
-    monkeypatch.setattr(Waiter, "_changed", noting)
+    monkeypatch.setattr(Consumers, "_changed", noting)
     return begun
 
 

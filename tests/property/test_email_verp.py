@@ -8,9 +8,10 @@ from uuid import UUID
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from cloudcore.email.bounces.verp import MOST_POSITION, read_return_path, return_path
+from cloudcore.email.bounces.verp import read_return_path, return_path
 
 KEY = bytes(range(32))
+MOST_POSITION = 0xFFFF
 DOMAIN = "bounces.cloud.example"
 IDS = st.uuids().map(str)
 POSITIONS = st.integers(0, MOST_POSITION)

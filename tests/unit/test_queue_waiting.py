@@ -10,7 +10,7 @@ import pytest
 
 from cloudcore.db.base import Database
 from cloudcore.errors import AccessDenied
-from cloudcore.queue.long_polling import ConsumerSignals, Waiter
+from cloudcore.queue.long_polling import Consumers
 
 NOW = 1_750_000_000_000_000
 LONG = 3600
@@ -32,8 +32,7 @@ class Messages:
     def __init__(self) -> None:
         self.waiting: list[str] = []
         database = cast("Database", NoDatabase())
-        self.signals = ConsumerSignals(database)
-        self.waiter = Waiter(database, lambda: NOW, self.signals)
+        self.consumers = Consumers(database, lambda: NOW)
         self.checked = 0
 
     def lease(self, seconds: float = LONG, *, allowed: bool = True) -> Awaitable[list[str]]:
@@ -49,7 +48,7 @@ class Messages:
         async def take() -> list[str]:
             return [self.waiting.pop()]
 
-        return self.waiter.first("queue", seconds, due_at, check, take)
+        return self.consumers.wait_for("queue", seconds, due_at, check, take)
 
 
 async def test_only_a_lease_that_has_waited_is_checked() -> None:
@@ -61,7 +60,7 @@ async def test_only_a_lease_that_has_waited_is_checked() -> None:
     waits = asyncio.ensure_future(queue.lease())
     await asyncio.sleep(0.01)
     queue.waiting.append("b")
-    queue.signals.notify("queue", 1)
+    queue.consumers.notify("queue", 1)
     assert await waits == ["b"]
     assert queue.checked == 1
 
@@ -73,7 +72,7 @@ async def test_what_one_may_no_longer_have_wakes_the_next() -> None:
     other = asyncio.ensure_future(queue.lease())
     await asyncio.sleep(0.01)
     queue.waiting.append("a")
-    queue.signals.notify("queue", 1)
+    queue.consumers.notify("queue", 1)
     with pytest.raises(AccessDenied):
         await former
     assert await other == ["a"]

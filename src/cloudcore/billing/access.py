@@ -61,10 +61,10 @@ async def authorized(
 
 
 async def organization_policy(ctx: RequestContext, resource: str) -> Policy | None:
-    """Return the policy of a person's role in the organization of the CRN `resource`.
+    """Return the policy that follows from a person's role in an organization.
 
-    Return None if the caller is a program. Raise `NotFound` if the person is not a member of the
-    organization.
+    `resource` is a CRN that has the organization's id in place of an account's. Return None if the
+    caller is a program. Raise `NotFound` if the person is not a member of the organization.
     """
     caller = ctx.caller
     if caller is None or caller.account_id is not None:

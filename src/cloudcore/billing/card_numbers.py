@@ -1,4 +1,4 @@
-"""Refuse card numbers: the browser sends them to the processor, and never to this server.
+"""Refuse requests with card numbers, which a browser must send only to the payment processor.
 
 A card number is 13 to 19 digits, perhaps in groups, with a valid check digit (ISO/IEC 7812-1, annex
 B). Any characters but letters may separate the groups, and digits of any script count, even

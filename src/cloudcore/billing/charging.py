@@ -1,8 +1,8 @@
 """Pay an invoice exactly once, even if processes crash meanwhile.
 
-The row of a charge is committed before the processor is called, and its id is the processor's
-idempotency key. A job resumes a charge with an unknown outcome, and no other charge of the invoice
-begins until that charge has ended.
+The row of a charge is committed before the processor is called, and the charge's id is the
+processor's idempotency key. A job resumes a charge with an unknown outcome, and no other charge of
+the invoice begins until that charge has ended.
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ def begin_charge(
 ) -> Charge | None:
     """Insert a charge for an invoice, and the job that resumes it, before the processor is called.
 
-    A repeated request (`request_key`) gets the charge that it began before, in any state. Return
-    None if the invoice is paid.
+    If a request with this `request_key` has begun a charge before, return that charge, in any
+    state. Return None if the invoice is paid.
 
     Raises:
         NotFound: there is no such invoice or payment method.
-        Conflict: the invoice is void, or being paid; there is no payment method, or
-            it belongs to another processor.
+        Conflict: the invoice is void, or being paid; there is no payment method, or the method
+            belongs to another processor.
         InvoicePaymentAttemptsExhausted: the invoice was declined `MAX_ATTEMPTS` times.
 
     """
@@ -99,15 +99,15 @@ def _check_payable(invoice: Invoice) -> None:
 def _method(
     tx: Connection, needs: BillingNeeds, organization_id: str, method_id: str | None
 ) -> PaymentMethod:
-    if method_id is not None:
-        found = get_method(tx, organization_id, method_id)
-    else:
-        default = default_method(tx, organization_id)
-        if default is None:
-            raise Conflict(
-                "the organization has no payment method; add one first", reason="no_payment_method"
-            )
-        found = default
+    found = (
+        default_method(tx, organization_id)
+        if method_id is None
+        else get_method(tx, organization_id, method_id)
+    )
+    if found is None:
+        raise Conflict(
+            "the organization has no payment method; add one first", reason="no_payment_method"
+        )
     if found.processor != needs.processor.name:
         raise Conflict(
             f"the payment method is one of the processor {found.processor}, which is not in use"
@@ -133,7 +133,7 @@ def wake(tx: Connection, invoice: Invoice, now: int, *, delay_seconds: float = 0
 
 
 async def settle(needs: BillingNeeds, charge: Charge) -> Declined | None:
-    """Have the processor make a charge; return why it was declined, or None if it was paid.
+    """Charge through the processor; return why the charge was declined, or None if it was paid.
 
     Raise `Unavailable` if the outcome is unknown.
     """
@@ -180,7 +180,7 @@ def record(
 
 
 def emit_event(tx: Connection, needs: BillingNeeds, event: str, invoice: Invoice, now: int) -> None:
-    """Publish an invoice event to all accounts of its organization; call this last in a change."""
+    """Publish an invoice event to all accounts of the organization; call this last in `tx`."""
     told = {
         "invoice": {"id": invoice.id},
         "currency": invoice.currency,

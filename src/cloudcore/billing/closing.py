@@ -57,7 +57,7 @@ def months_between(first: int, last: int) -> Iterator[int]:
 GRACE_SECONDS: Final = 2 * 3600
 """How long after its end a month stays open, for usage that is reported with a delay."""
 LATE_MONTHS: Final = 24
-"""How many months back late usage is billed; metering keeps its sums as long."""
+"""How many months back late usage is billed; metering keeps its sums for as long."""
 DUE_SECONDS: Final = 14 * 24 * 3600
 _PAGE: Final = 100
 
@@ -94,7 +94,7 @@ class Tariff(NamedTuple):
     """How many units of usage are one unit of the price, by SKU."""
 
     def line(self, owed: Owed, handle: str) -> tuple[str, Decimal, Line] | None:
-        """Return (currency, amount, line) for unbilled usage, or None if it has no price.
+        """Return (currency, amount, line) for unbilled usage, or None if its SKU has no price.
 
         `handle` is the name of the account.
         """
@@ -134,7 +134,7 @@ async def close_month(needs: BillingNeeds, month: int) -> None:
     """Make the invoices of a month that has ended, and store that it is closed.
 
     Existing invoices stay. Raise `Conflict` if another process closes the month at the same time;
-    call this again to complete it.
+    then a later call completes the month.
     """
     now_costs, after = tariff(needs), ""
     while found := await needs.database.read(list_organizations, after, _PAGE):
@@ -182,8 +182,8 @@ def _issue(
 ) -> None:
     """Insert the invoices of an organization, one for each currency; mark their usage as billed.
 
-    Do nothing if the month already has one. Usage without a price costs nothing and is marked too,
-    so it is never charged, even if a price is set later.
+    If the organization already has an invoice for the month, do nothing. Usage without a price
+    costs nothing, and is marked too: so it is never charged, even if a price is set later.
 
     Raise `Conflict` if another process billed some of the usage meanwhile.
     """

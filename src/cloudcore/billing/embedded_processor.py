@@ -1,6 +1,6 @@
-"""The embedded processor: accepts test cards by their tokens, and records charges in a ledger.
+"""The embedded processor: accepts test cards by their tokens, and stores charges in a table.
 
-It moves no money. An install uses it to try billing, or to see the costs of its teams.
+It moves no money. An operator uses it to try billing, or to see the costs of teams.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ class EmbeddedProcessor:
         return f"ch_{order.id}"
 
     async def charge(self, reference: str, order: Order) -> None:
-        """Record an order once; raise `Declined` or `Unavailable` if the card is made for that."""
+        """Store an order once; raise `Declined` or `Unavailable` if the test card asks for it."""
         del reference
         card = CARDS[order.method]
         if card.is_away:
@@ -96,7 +96,7 @@ class EmbeddedProcessor:
             raise Declined(decline, _WORDS[decline])
 
     def _charge(self, tx: Connection, order: Order, decline: str) -> str:
-        """Record an order once; return why it was declined, or an empty string."""
+        """Store an order once; return why it was declined, or an empty string."""
         tx.execute(
             _ADD,
             id=order.id,

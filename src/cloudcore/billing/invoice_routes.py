@@ -199,12 +199,12 @@ async def pay_invoice(
         return await ctx.commit(shown_one, organization_id, invoice_id, details=lambda _: None)
     outcome: Declined | None = None
     is_known = True
-    if charge.state == "declined":  # by this request, before
+    if charge.state == "declined":  # by an earlier try of this request
         outcome = Declined(charge.code or "", charge.message or "")
     elif charge.state == "pending":
         try:
             outcome = await charging.settle(needs, charge)
-        except Unavailable:  # its job goes on
+        except Unavailable:  # the job continues the payment
             is_known = False
     if outcome is not None:
         await ctx.database.write(charging.record, needs, charge, outcome)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import sqlalchemy as sa
 from sqlalchemy.dialects.postgresql import insert
@@ -152,7 +152,7 @@ _LINES: Final = Statement(
 
 
 def find_invoice(tx: Connection, organization_id: str, invoice_id: str) -> Invoice | None:
-    """Return an invoice of an organization, or None."""
+    """Return an invoice of an organization, or None if there is none."""
     row = tx.row(_FIND, of_organization=organization_id, of_id=invoice_id)
     return Invoice(*row) if row else None
 
@@ -174,7 +174,7 @@ def lock_invoice(tx: Connection, organization_id: str, invoice_id: str) -> Invoi
 
 
 def owner_of(tx: Connection, invoice_id: str) -> str:
-    """Return the organization of an invoice, or raise `NotFound`."""
+    """Return the id of an invoice's organization, or raise `NotFound`."""
     row = tx.row(_OWNER, of_id=invoice_id)
     if row is None:
         raise NotFound("there is no such invoice")
@@ -277,11 +277,6 @@ def end_charge(
 
 _KEY: Final = ("account_id", "region", "sku", "month")
 
-
-def _given(*columns: sa.Column[Any]) -> list[Any]:
-    return [column == sa.bindparam(f"of_{column.name}") for column in columns]
-
-
 _BILLED: Final = Statement(
     sa.select(_b.region, _b.sku, _b.month, _b.quantity).where(
         given(_b.account_id), _b.month >= sa.bindparam("from_month")
@@ -291,7 +286,8 @@ _NOTE_FIRST: Final = Statement(insert_new(billed_usage, (*_KEY, "quantity")))
 _NOTE_MORE: Final = Statement(
     billed_usage.update()
     .where(
-        *_given(_b.account_id, _b.region, _b.sku, _b.month), _b.quantity == sa.bindparam("before")
+        *(_b[name] == sa.bindparam(f"of_{name}") for name in _KEY),
+        _b.quantity == sa.bindparam("before"),
     )
     .values(quantity=sa.bindparam("quantity"))
 )
@@ -312,7 +308,7 @@ class BilledUse(NamedTuple):
 
 
 def billed(tx: Connection, account_id: str, from_month: int) -> dict[BilledUse, int]:
-    """Map each `BilledUse` of an account to its billed quantity, from `from_month` on."""
+    """Return the billed quantities of an account, from the month `from_month` on."""
     rows = tx.rows(_BILLED, account_id=account_id, from_month=from_month)
     return {
         BilledUse(account_id, region, sku, month): int(sum_) for region, sku, month, sum_ in rows
@@ -320,7 +316,7 @@ def billed(tx: Connection, account_id: str, from_month: int) -> dict[BilledUse, 
 
 
 def note_billed(tx: Connection, use: BilledUse, before: int, quantity: int) -> bool:
-    """Set the billed quantity of a usage; return False if the stored one is not `before`."""
+    """Set the billed quantity of a usage; return False if the stored quantity is not `before`."""
     if before == 0 and tx.execute(_NOTE_FIRST, **use._asdict(), quantity=quantity) == 1:
         return True
     key = {f"of_{name}": value for name, value in use._asdict().items()}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 from typing import Annotated, Any, Final, Literal
 
 from litestar import delete, get, patch, post
@@ -213,12 +212,8 @@ async def update_payment_method(
         changes,
         now,
         wrap=_one,
-        details=partial(_if_changed, now),
+        details=lambda method: {} if method.updated_at == now else None,
     )
-
-
-def _if_changed(now: int, method: PaymentMethod) -> dict[str, object] | None:
-    return {} if method.updated_at == now else None
 
 
 @delete(_ONE, opt={"action": "billing:DeletePaymentMethod", "query": Scope, "statuses": (409,)})

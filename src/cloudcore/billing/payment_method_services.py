@@ -71,7 +71,7 @@ def add_method(tx: Connection, new: PaymentMethod) -> PaymentMethod:
 def update_method(
     tx: Connection, organization_id: str, method_id: str, changes: dict[str, Any], now: int
 ) -> PaymentMethod:
-    """Change the name of a payment method, or make it the default; return it.
+    """Change the name of a payment method, or make it the default; return the payment method.
 
     Raise `NotFound` if there is no such method, `InvalidInput` if the default is to be unset.
     """
@@ -121,7 +121,7 @@ def delete_method(tx: Connection, organization_id: str, method_id: str) -> Payme
 
 
 async def forget(needs: BillingNeeds, gone: PaymentMethod) -> None:
-    """Have the processor delete a payment method that was deleted here.
+    """Delete a payment method at the processor, after it was deleted here.
 
     If that fails, the processor still stores the method, but nothing here can charge it any more.
     """

@@ -80,7 +80,7 @@ class Processor(Protocol):
         """Delete a payment method; do nothing if it is already deleted."""
 
     async def prepare(self, order: Order) -> str:
-        """Prepare a charge and return the processor's id of it; no money moves yet.
+        """Prepare a charge, and return the id that the processor gives it; no money moves yet.
 
         Raise `Declined` if the processor refuses the order.
         """

@@ -1,4 +1,4 @@
-"""Stripe as the payment processor, through its own Python client, an optional dependency.
+"""Stripe as the payment processor, through Stripe's Python client, an optional dependency.
 
 A charge is a PaymentIntent, which is created unconfirmed, and confirmed after its id is stored.
 After a crash in between, the process reads the intent's status. Stripe confirms an intent only
@@ -64,13 +64,14 @@ class StripeProcessor:
     async def customer(self, organization_id: str) -> str:
         """Return the id of an organization's customer; create the customer if needed."""
         given = {"metadata": {"organization": organization_id}}
-        made = await self._asked(partial(self._make_customer, given, f"customer:{organization_id}"))
-        return str(made)
+        options = {"idempotency_key": f"customer:{organization_id}"}
+        made = await self._asked(lambda: self._client.v1.customers.create(given, options))
+        return str(made.id)
 
     async def keep(self, customer: str, type_: MethodType, token: str) -> StoredMethod:
         """Attach the method of a token (``pm_…`` or ``tok_…``) to a customer.
 
-        Raise `MethodRefused` if Stripe refuses it, or it is of another type.
+        Raise `MethodRefused` if Stripe refuses the method, or the method is of another type.
         """
         try:
             return await self._asked(partial(self._attach, customer, type_, token))
@@ -92,7 +93,9 @@ class StripeProcessor:
             "payment_method_types": ["card", "sepa_debit"],
             "metadata": {"charge": order.id},
         }
-        return str(await self._asked(partial(self._make_intent, given, f"{order.id}:intent")))
+        options = {"idempotency_key": f"{order.id}:intent"}
+        made = await self._asked(lambda: self._client.v1.payment_intents.create(given, options))
+        return str(made.id)
 
     async def charge(self, reference: str, order: Order) -> None:
         """Confirm a PaymentIntent, unless it is already confirmed.
@@ -101,7 +104,10 @@ class StripeProcessor:
         """
         intent = await self._asked(lambda: self._client.v1.payment_intents.retrieve(reference))
         if intent.status == "requires_confirmation":
-            intent = await self._asked(partial(self._confirm, reference, f"{order.id}:confirm"))
+            given, options = {"off_session": True}, {"idempotency_key": f"{order.id}:confirm"}
+            intent = await self._asked(
+                lambda: self._client.v1.payment_intents.confirm(reference, given, options)
+            )
         if intent.status == "succeeded":
             return
         if intent.status == "processing":  # debits take days
@@ -112,9 +118,6 @@ class StripeProcessor:
         raise Declined(intent.status, "the payment needs its owner, who is not here")
 
     # In a thread
-
-    def _make_customer(self, given: dict[str, Any], key: str) -> str:
-        return str(self._client.v1.customers.create(given, {"idempotency_key": key}).id)
 
     def _attach(self, customer: str, type_: MethodType, token: str) -> StoredMethod:
         methods = self._client.v1.payment_methods
@@ -128,13 +131,6 @@ class StripeProcessor:
             return StoredMethod(made.id, type_)
         card = made.card
         return StoredMethod(made.id, type_, card.brand, card.last4, card.exp_month, card.exp_year)
-
-    def _make_intent(self, given: dict[str, Any], key: str) -> str:
-        return str(self._client.v1.payment_intents.create(given, {"idempotency_key": key}).id)
-
-    def _confirm(self, reference: str, key: str) -> Any:  # noqa: ANN401 - stripe makes the class
-        options = {"idempotency_key": key}
-        return self._client.v1.payment_intents.confirm(reference, {"off_session": True}, options)
 
     @property
     def _client(self) -> Any:  # noqa: ANN401 - stripe makes the class
@@ -155,8 +151,8 @@ class StripeProcessor:
     async def _asked(self, ask: Callable[[], T]) -> T:
         """Call Stripe in a thread, and return the result.
 
-        Raise `Declined` if Stripe permanently refuses the card or the request; `Unavailable` if it
-        does not answer, or rejects our key, so that the outcome is unknown.
+        Raise `Declined` if Stripe permanently refuses the card or the request; `Unavailable` if
+        Stripe does not answer, or rejects our key, so that the outcome is unknown.
         """
         import stripe  # noqa: PLC0415 - optional, and takes long
 

@@ -19,7 +19,7 @@ payment_methods = table(
     columns(sa.Integer, "exp_month NULL, exp_year NULL"),
     columns(sa.Boolean, "is_default"),
     columns(sa.String(16), "processor"),
-    # what the processor calls it; no number of a card
+    # the processor's id of the method; no number of a card
     columns(sa.Text, "reference"),
     columns(Moment, "created_at, updated_at"),
     one_of("type", "card", "sepa_debit"),
@@ -32,7 +32,7 @@ payment_customers = table(
     "payment_customers",
     refers("organization_id KEY", "organizations", "CASCADE"),
     columns(sa.String(16), "processor KEY"),
-    columns(sa.Text, "reference"),  # what the processor calls the organization
+    columns(sa.Text, "reference"),  # the processor's id of the organization
 )
 
 invoices = table(
@@ -46,7 +46,7 @@ invoices = table(
     columns(Moment, "due_at"),
     columns(Moment, "charge_at NULL"),  # when the next payment is tried without a request
     columns(Moment, "paid_at NULL, created_at, updated_at"),
-    # Of two that close a month of an organization at once, one has no effect.
+    # If two processes close a month of an organization at once, one has no effect.
     sa.UniqueConstraint("organization_id", "period_start", "currency"),
     one_of("status", "open", "paid", "failed", "void"),
     sa.CheckConstraint("(status = 'paid') = (paid_at IS NOT NULL)", name="paid_at"),
@@ -59,7 +59,7 @@ invoice_lines = table(
     columns(sa.Integer, "position KEY"),
     sa.Column("account_id", sa.ForeignKey("accounts.id"), nullable=False, index=True),
     columns(ByteOrdered, "region, sku"),
-    columns(Moment, "month"),  # the beginning of the one in which it was used
+    columns(Moment, "month"),  # the beginning of the month of the usage
     columns(sa.Text, "unit, quantity, unit_amount, amount"),
 )
 
@@ -82,13 +82,13 @@ invoice_charges = table(
     columns(Id, "organization_id"),
     refers("invoice_id", "invoices", "CASCADE"),
     columns(Id, "payment_method_id"),
-    # its display name, which stays when it is deleted
+    # the display name of the method, which stays when the method is deleted
     columns(sa.Text, "method"),
     columns(sa.String(16), "processor"),
     columns(sa.Text, "method_reference, amount"),
     columns(sa.String(3), "currency"),
     columns(sa.String(16), "state"),
-    # what the processor calls the charge, known before money moves
+    # the processor's id of the charge, known before money moves
     columns(sa.Text, "reference NULL"),
     columns(sa.Text, "code NULL"),  # why it was declined
     columns(sa.Text, "message NULL"),

@@ -1,4 +1,4 @@
-"""Load and check the JSON file of the catalogues of regions and prices.
+"""Load and check the operator's JSON file of regions and prices.
 
 `docs/reference/catalog.md` describes the file for operators.
 """
@@ -148,7 +148,6 @@ def _repeated(values: Sequence[T]) -> list[T]:
 
 
 FILE: Final[Port[Path]] = Port("catalog.file")
-"""The catalogue file."""
 
 
 class CatalogNeeds(NamedTuple):
@@ -167,11 +166,10 @@ class CatalogNeeds(NamedTuple):
 async def open_needs(opening: Opening) -> CatalogNeeds:
     """Return what the catalogue needs in this process."""
     install = opening.install
-    own_urls = tuple(install.own_urls.items())
     return CatalogNeeds(
         await opening.get(FILE),
         install.region,
         install.url,
         await opening.get(SKUS),
-        own_urls,
+        tuple(install.own_urls.items()),
     )

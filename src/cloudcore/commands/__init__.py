@@ -4,7 +4,7 @@
 - `noun_parsers`, `parser`: add a parser for each command.
 - `options`: adds the options of a command, and turns their values into requests.
 - `invocation`: one run of a command.
-- `records`, `table`, `progress`: print.
+- `records`, `table`, `progress`: print results.
 - `prompts`: ask at the terminal.
-- `client`: what the product adds, such as its API client.
+- `client`: what the product provides: its API client and its sign-in.
 """

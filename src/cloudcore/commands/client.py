@@ -87,7 +87,7 @@ class SignedIn(Protocol):
         """Return the claims of the access token that commands use."""
 
     def assume(self, role: str | None) -> None:
-        """Make later commands act in `role`, or, if it is None, as the person without a role."""
+        """Make later commands act in `role`; if None, as the person without a role."""
 
 
 class Product(NamedTuple):

@@ -59,7 +59,7 @@ class Invocation:
 
     @cached_property
     def values(self) -> dict[str, Any]:
-        """Map fields to the values on the command line; ask for the secrets."""
+        """Return the values on the command line, by field; ask for those that are secrets."""
         return values_of(self._parsed, self._options)
 
     @cached_property
@@ -113,7 +113,10 @@ class Invocation:
 
     @property
     def names(self) -> dict[str, Any]:
-        """Map `one` and `name` of the noun and its parents to the names on the command line."""
+        """Return the names of the resource and its parents on the command line.
+
+        Each name is under the noun's `one` and under its `name`; the innermost noun wins.
+        """
         above = {} if self._noun.parent is None else self.above.names
         return {**above, self._noun.one: self.written, self._noun.name: self.written}
 
@@ -121,7 +124,7 @@ class Invocation:
     def record(self) -> Record:
         """Return the record of the named resource, read from the server.
 
-        Raise `Missing` if a search for the name finds none, `RequestRefused` if the server refuses.
+        Raise `Missing` if a search by name finds no record, `RequestRefused` if the server refuses.
         """
         noun, written = self._noun, self.written
         if noun.find is not None:
@@ -161,7 +164,6 @@ class Invocation:
 
     @property
     def _missing(self) -> str:
-        """Return the error message for a missing resource."""
         noun, shown = self._noun, printable(self.written)
         if noun.parent is None or noun.is_below_option:
             return (
@@ -192,7 +194,7 @@ class Invocation:
         crn = _crn_of(self._noun, written)
         if not self._noun.is_of_account:
             return crn
-        own = own_crn(self.client, crn)
+        own = _own_crn(self.client, crn)
         if own is None:
             raise Missing(f"{printable(written)!r} is {one_of(self._noun)} of another account")
         return own
@@ -227,7 +229,7 @@ class Invocation:
     def say_secret(
         self, text: str, record: Record, secret: Secret, document: Record | None = None
     ) -> None:
-        """Print a line and a new secret for a person; for a program, `document` or else `record`.
+        """Print a line and a new secret for a person; print `document`, or `record`, for a program.
 
         With ``--quiet``, print only the secret to standard output, so that it can be piped.
         """
@@ -266,7 +268,7 @@ class Invocation:
         sys.stderr.write(f"entrepot: {printable(text)}\n")
 
     def for_each(self, items: Iterable[str], act: Callable[[str], None]) -> bool:
-        """Call `act` with each item; warn of refused items, and return False if there was one."""
+        """Call `act` with each item; warn of refused items, and return False if one was refused."""
         is_done = True
         for item in items:
             try:
@@ -278,7 +280,7 @@ class Invocation:
 
     def show(self, record: Record) -> None:
         """Print a record."""
-        write_record(record, self._parsed.output)
+        write_record(record, self.form)
 
     def show_rows(
         self,
@@ -347,11 +349,12 @@ def one_of(noun: Noun) -> str:
     return with_article(words_of(noun))
 
 
-def own_crn(client: ApiCalls, crn: Crn) -> Crn | None:
-    """Return a CRN with the account's id for a handle; None if the CRN is of another account.
+def _own_crn(client: ApiCalls, crn: Crn) -> Crn | None:
+    """Return a CRN of the client's account with the account's id, even if it had the handle.
 
-    For a person without a role, return the CRN unchanged. Raise `Misuse` if the CRN has a handle,
-    and the caller may not read the handle of its own account.
+    Return None if the CRN is of another account. For a person without a role, return the CRN
+    unchanged. Raise `Misuse` if the CRN has a handle, and the client may not read the handle of its
+    account.
     """
     own_id = client.account_id
     if own_id is None:  # a person without a role, whom the registry refuses

@@ -1,4 +1,4 @@
-"""Make the parsers and commands of the nouns that families describe."""
+"""Add the parsers of the nouns that families describe, and carry out the nouns' commands."""
 
 from __future__ import annotations
 
@@ -17,8 +17,7 @@ from cloudcore.commands.options import (
     document_of,
     flags_of,
     is_given,
-    query_of,
-    sent_of,
+    request_of,
 )
 from cloudcore.commands.parser import Commands, Verbs, add_noun, add_verb
 from cloudcore.commands.prompts import add_confirmation, confirm
@@ -109,7 +108,7 @@ def _create(noun: Noun, parsed: argparse.Namespace) -> None:
     options = noun.create or ()
     run = Invocation(noun, parsed, options, verb="create", is_of_all=True)
     path = run.path
-    document, query = document_of(sent_of(run.values, options)), query_of(run.values, options)
+    document, query = request_of(run.values, options)
     answer = _with_advice(noun, run, lambda: run.client.create(path, document, query))
     made = {**answer.pop(noun.one), **answer}
     words = _sentence_of(noun.created, run, made)
@@ -126,7 +125,7 @@ def _update(noun: Noun, parsed: argparse.Namespace) -> None:
         raise Misuse(f"say what is to change: {', '.join(flags)}{' or ' if flags else ''}{last}")
     run = Invocation(noun, parsed, options, verb="update")
     path = run.path
-    document, query = document_of(sent_of(run.values, options)), query_of(run.values, options)
+    document, query = request_of(run.values, options)
     changed = run.client.call("PATCH", path, document, query)[noun.one]
     if noun.is_single and not noun.updated:
         run.show(changed)
@@ -184,9 +183,8 @@ def _carry_out(act: Act, run: Invocation, parsed: argparse.Namespace) -> int:
 def _send(run: Invocation, act: Act, path: str) -> _Answer:
     if act.method in ("GET", "DELETE"):
         return run.client.call(act.method, path, query=run.values)
-    document = document_of(sent_of(run.values, act.options)) | dict(act.document)
-    query = query_of(run.values, act.options)
-    sent = document if act.options or act.document else None
+    document, query = request_of(run.values, act.options)
+    sent = {**document, **act.document} if act.options or act.document else None
     if act.takes_key:
         return run.client.create(path, sent, query)
     return run.client.call(act.method, path, sent, query)
@@ -204,7 +202,7 @@ def _with_advice(noun: Noun, run: Invocation, send: Callable[[], _T]) -> _T:
         advice, missing = noun.conflicts.get(run.verb), noun.missing.get(run.verb)
         if missing is not None and error.status == HTTPStatus.NOT_FOUND:
             if noun.is_single and noun.parent is not None:
-                _ = run.above.record  # that may be the missing one
+                _ = run.above.record  # raises `Missing` if the parent is missing
             raise Missing(_sentence_of(missing, run, run.names)) from None
         if advice is not None and error.code == "CONFLICT":
             raise error.with_advice(run.text(advice, run.names)) from None
@@ -249,12 +247,12 @@ def _add_parents(parser: argparse.ArgumentParser, noun: Noun) -> None:
 
 
 def metavar_of(noun: Noun) -> str:
-    """Return the placeholder in the help for the argument that names such a resource."""
+    """Return the placeholder in the help for the argument that names a resource of this kind."""
     return noun.metavar or noun.one.upper().replace("_", "-")
 
 
 def command_names(module: Any) -> Collection[str]:  # noqa: ANN401
-    """Return the names of a module's ``COMMANDS``; none of a module with ``add_parsers``."""
+    """Return the names of a module's ``COMMANDS``; empty for a module with ``add_parsers``."""
     commands = getattr(module, "COMMANDS", ())
     return [each.noun if isinstance(each, Noun) else each.verb for each in commands]
 

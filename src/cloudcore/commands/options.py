@@ -34,7 +34,7 @@ _UNITS: Final = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 
 
 def add_options(parser: argparse.ArgumentParser, options: Sequence[Option]) -> None:
-    """Add options and arguments to a command's parser; those of one group exclude each other."""
+    """Add options and arguments to a command's parser; options of a group exclude each other."""
     sharing = Counter(map(_group, options))
     groups: dict[str, Parser] = {}
     for option in options:
@@ -51,10 +51,10 @@ def _group(option: Option) -> str:
 
 
 def values_of(parsed: argparse.Namespace, options: Iterable[Option]) -> dict[str, Any]:
-    """Map each field to the value on the command line; leave out absent ones.
+    """Return the values on the command line by field, without the fields that are not set.
 
-    Raise `Misuse` if a file holds no JSON object or no text, a tag is not ``KEY=VALUE``, or a
-    secret is empty.
+    Raise `Misuse` if a file has no JSON object or no text, a tag is not ``KEY=VALUE``, or a secret
+    is empty.
     """
     return {each.field: _value(each, parsed) for each in options if is_given(parsed, each)}
 
@@ -65,20 +65,16 @@ def is_given(parsed: argparse.Namespace, option: Option) -> bool:
     return (given is None) if option.kind == "asked" else given is not None
 
 
-def sent_of(values: dict[str, Any], options: Iterable[Option]) -> dict[str, Any]:
-    """Return the values that belong in the request body."""
-    return {
-        each.field: values[each.field]
-        for each in options
-        if each.field in values and not each.is_query
-    }
+def request_of(
+    values: dict[str, Any], options: Iterable[Option]
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return (request body, query string) with the values of these options.
 
-
-def query_of(values: dict[str, Any], options: Iterable[Option]) -> dict[str, Any]:
-    """Return the values that belong in the query string."""
-    return {
-        each.field: values[each.field] for each in options if each.field in values and each.is_query
-    }
+    Raise `Misuse` if a field is both set and removed.
+    """
+    asked = {each.field for each in options if each.is_query}
+    body = {field: value for field, value in values.items() if field not in asked}
+    return document_of(body), {field: values[field] for field in values if field in asked}
 
 
 def flags_of(options: Iterable[Option]) -> Sequence[str]:
@@ -137,8 +133,8 @@ def _value(option: Option, parsed: argparse.Namespace) -> Any:  # noqa: ANN401 -
 def _document(option: Option, name: str) -> Any:  # noqa: ANN401 - a field of any kind
     """Return the JSON object in a file.
 
-    From a whole record as ``show`` prints it, with the option's field and ``revision``, return the
-    field.
+    If the object is a whole record as ``show`` prints it, which has ``revision`` and the option's
+    field, return only that field.
     """
     found = _read_document(name)
     return found[option.field] if {option.field, "revision"} <= found.keys() else found
@@ -154,7 +150,7 @@ def _typed(option: Option, given: Any) -> Any:  # noqa: ANN401 - as above
 def _read_document(name: str) -> dict[str, Any]:
     """Return the JSON object in a file; ``-`` means standard input.
 
-    Raise `Misuse` if the file holds no JSON object.
+    Raise `Misuse` if the file has no JSON object.
     """
     where, content = _content_of(name)
     try:

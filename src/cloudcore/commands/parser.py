@@ -57,7 +57,7 @@ class CommandParser(argparse.ArgumentParser):
     def parse_known_args(  # type: ignore[override]
         self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None
     ) -> tuple[argparse.Namespace, list[str]]:
-        """Parse arguments; if one is unknown, exit with the usage of the subcommand."""
+        """Parse arguments; if an argument is unknown, exit with the usage of the subcommand."""
         given = list(sys.argv[1:] if args is None else args)
         rest: list[str] | None = None
         if self.rest and "--" in given:
@@ -92,7 +92,10 @@ class CommandParser(argparse.ArgumentParser):
                 yield each
 
     def _check_option(self, given: str) -> None:
-        """Exit if an option is unknown, before missing ones are reported; suggest a similar one."""
+        """Exit if an option is unknown, before argparse reports missing options.
+
+        The error suggests a similar option.
+        """
         name, _, _ = given.partition("=")
         known = self._option_string_actions
         if (
@@ -109,7 +112,7 @@ class CommandParser(argparse.ArgumentParser):
         return MISUSE
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:  # noqa: ANN401 - as in base
-        """Raise `ArgumentError` for an unknown command, and suggest a similar one."""
+        """Raise `ArgumentError` for an unknown command; the error suggests a similar command."""
         if not isinstance(action, Commands) or value in action.choices:
             super()._check_value(action, value)
             return

@@ -73,9 +73,10 @@ def progress() -> Iterator[Callable[[str], None]]:
 def start_run(
     invocation: Invocation, path: str, said: str, words: Callable[[Record], str], runs: str = ""
 ) -> Record | None:
-    """Start a run. With ``--wait``, return it once it has ended; else print `said`, return None.
+    """Start a run. With ``--wait``, return the run once it has ended.
 
-    `runs` is the path of the list of runs if it differs from `path`; `words` formats the progress.
+    Without it, print `said` and return None. `runs` is the path of the list of runs, if that is not
+    `path`; `words` formats the progress.
     """
     run: Record = invocation.client.create(path)["run"]
     if "wait" not in invocation.values:

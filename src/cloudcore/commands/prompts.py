@@ -25,12 +25,18 @@ def confirm(options: argparse.Namespace, question: str) -> None:
 
     Raise `CommandFailure` if the answer is not yes.
     """
-    if options.yes or not (sys.stdin.isatty() and sys.stderr.isatty()):
-        return
-    sys.stderr.write(f"{printable(question)} [y/N] ")
-    sys.stderr.flush()
-    if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+    if not options.yes and _has_terminal() and not _is_answered_yes(printable(question)):
         raise CommandFailure("nothing was changed")
+
+
+def _has_terminal() -> bool:
+    return sys.stdin.isatty() and sys.stderr.isatty()
+
+
+def _is_answered_yes(question: str) -> bool:
+    sys.stderr.write(f"{question} [y/N] ")
+    sys.stderr.flush()
+    return sys.stdin.readline().strip().lower() in ("y", "yes")
 
 
 def is_sent_in_the_clear(url: str) -> bool:
@@ -46,10 +52,10 @@ def is_sent_in_the_clear(url: str) -> bool:
 
 
 def check_plain_http(url: str, *, is_accepted: bool) -> None:
-    """Check that a secret may be sent to `url`; if it is unencrypted, ask unless `is_accepted`.
+    """Ask whether a secret may be sent to `url`, if that would be unencrypted.
 
-    Raise `CommandFailure` if the person does not answer yes; `Misuse` if there is no terminal to
-    ask at.
+    If `is_accepted`, only print a warning. Raise `CommandFailure` if the person does not answer
+    yes; `Misuse` if there is no terminal to ask at.
     """
     if not is_sent_in_the_clear(url):
         return
@@ -57,11 +63,9 @@ def check_plain_http(url: str, *, is_accepted: bool) -> None:
     if is_accepted:
         sys.stderr.write(f"entrepot: warning: {words}\n")
         return
-    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+    if not _has_terminal():
         raise Misuse(f"{words}; use its https:// URL, or accept that with --insecure-http")
-    sys.stderr.write(f"{words}.\nSend it nevertheless? [y/N] ")
-    sys.stderr.flush()
-    if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+    if not _is_answered_yes(f"{words}.\nSend it nevertheless?"):
         raise CommandFailure("nothing was sent; use the https:// URL of the registry")
 
 
@@ -85,7 +89,7 @@ def read_secret(prompt: str, name: str, ends: str | None = _LINE_ENDS) -> str:
 def read_new_password() -> str:
     """Read a new password, twice from the terminal or once from a line of standard input.
 
-    Raise `Misuse` if it is empty, or the two differ.
+    Raise `Misuse` if the password is empty, or the two entries differ.
     """
     password = read_secret("New password: ", "new password")
     if sys.stdin.isatty() and read_secret("The same again: ", "new password") != password:

@@ -1,6 +1,6 @@
 """Email: sending identities, messages and their delivery, suppressions, templates, dedicated IPs.
 
-`resources`: all kinds of resources but dedicated IPs (`dedicated_ip`).
+`resources`: describes all kinds of resources but dedicated IPs, which `dedicated_ip` describes.
 `sending_identities`, `suppressions`, `templates`, `dedicated_ips`: their rules and routes.
 `messages`: accepts and sends mail.
 `bounces`: reads bounces and complaints.

@@ -31,7 +31,7 @@ The first day is that of the first recipient."""
 WINDOW: Final = 1_000
 """How many of the last outcomes are considered."""
 MOST_BOUNCED: Final = WINDOW // 10
-"""More bounces than these among the last `WINDOW` outcomes pause an address."""
+"""An address is paused if more than this number of its last `WINDOW` outcomes are bounces."""
 PAUSED: Final = "email.dedicated_ip.paused"
 
 
@@ -43,7 +43,7 @@ class DedicatedIP(Record, frozen=True, kw_only=True):
     """`new`: nothing was sent from it yet; `warming`: it may send so much a day; `warmed`: as much
     as it likes; `paused`: nothing, by its owner or because too much bounced."""
     warmup_percentage: Annotated[int, Meta(ge=0, le=100), own(heading="PERCENT", form="number")] = 0
-    """What it may send today of what it may on the last day of its warm-up."""
+    """Today's cap, as a percentage of the cap on the last day of the warm-up."""
     warmup_started_at: Annotated[int | None, own(form="time", shows_null=True)] = None
     """When something was sent from it first."""
     ip_pool: Annotated[
@@ -55,8 +55,8 @@ class DedicatedIP(Record, frozen=True, kw_only=True):
     sent: Annotated[int, own(hidden=True)] = 0
     """Recipients on that day."""
     outcomes: Annotated[bytes, own(hidden=True)] = b""
-    """The last `WINDOW` outcomes as a big-endian number. Below its highest bit, each bit is an
-    outcome, 1 for a bounce; the latest is the lowest bit."""
+    """The last `WINDOW` outcomes as a big-endian number. Its highest bit marks the start; each bit
+    below is an outcome, 1 for a bounce, and the lowest bit is the latest."""
 
 
 def as_of(of: DedicatedIP, now: int) -> DedicatedIP:
@@ -99,15 +99,19 @@ def counted(of: DedicatedIP, recipients: int, now: int) -> DedicatedIP:
 
 
 def share(of: DedicatedIP, recipients: int, now: int) -> float:
-    """Return today's recipients plus these, divided by today's cap (if warmed, by the last cap)."""
+    """Return the fraction of today's cap that is used once `recipients` more are counted.
+
+    For a warmed address, the cap is that of the last day of the warm-up.
+    """
     left, sent = room(of, now), sent_today(of, now)
     return (sent + recipients) / (CAPS[-1] if left is None else max(1, left + sent))
 
 
 def with_outcome(of: DedicatedIP, *, bounced: bool, was_sent: bool = False) -> DedicatedIP:
-    """Return an address with one more outcome; pause it if too many recent outcomes are bounces.
+    """Return the dedicated IP with one more outcome, paused if too many recent ones are bounces.
 
-    `was_sent`: the message was counted as accepted before it bounced; its outcome is replaced.
+    `was_sent`: the message was counted as accepted before it bounced, so the latest accepted
+    outcome becomes a bounce instead.
     """
     bits = int.from_bytes(of.outcomes, "big") or 1
     taken = ~bits & (bits + 1)  # the lowest 0

@@ -16,13 +16,9 @@ from cloudcore.db.base import Connection
 from cloudcore.email import sender_rows
 from cloudcore.email.dedicated_ip import DEDICATED_IP, DedicatedIP, WarmupStatus, as_of
 from cloudcore.email.needs import EmailNeeds
-from cloudcore.email.sender_rows import DEDICATED_IP_ROWS, IP_POOL_ROWS
-from cloudcore.email.sender_rows import DEDICATED_IP_ROWS as DEDICATED_IPS
-from cloudcore.email.sender_rows import IDENTITY_ROWS as IDENTITIES
-from cloudcore.email.sender_rows import IP_POOL_ROWS as IP_POOLS
+from cloudcore.email.sender_rows import DEDICATED_IP_ROWS, IDENTITY_ROWS, IP_POOL_ROWS
 from cloudcore.errors import Conflict
 from cloudcore.resources.methods import Methods, Referrer
-from cloudcore.resources.resource import Reference
 from cloudcore.resources.routes import custom_method
 from cloudcore.web.app import Context, Needs
 from cloudcore.web.caller_kinds import account_of
@@ -30,12 +26,13 @@ from cloudcore.web.context import Reply, RequestContext
 from cloudcore.wire import RequestBody, ResponseBody
 
 IP_POOL_METHODS: Final = Methods(
-    IP_POOL_ROWS, referrers=(Referrer(IDENTITIES, "ip_pool"), Referrer(DEDICATED_IPS, "ip_pool"))
+    IP_POOL_ROWS,
+    referrers=(Referrer(IDENTITY_ROWS, "ip_pool"), Referrer(DEDICATED_IP_ROWS, "ip_pool")),
 )
 
 
 EVERY_SECONDS: Final = 24 * 3600
-"""How often addresses that are not in the inventory are looked for."""
+"""The pause between two runs of `log_unlisted`."""
 _MOST_NAMED: Final = 20
 _log = logging.getLogger(__name__)
 
@@ -57,7 +54,7 @@ DEDICATED_IP_METHODS: Final = Methods(
     DEDICATED_IP_ROWS,
     as_of=as_of,
     before_delete=_before_delete,
-    targets={"ip_pool": IP_POOLS},
+    targets={"ip_pool": IP_POOL_ROWS},
     docs={
         "delete": "Give a dedicated IP back, which another account may get then.\n\nIt is refused"
         " (409) while mail waits to be sent from it.",
@@ -78,12 +75,7 @@ async def request_dedicated_ip(
     """
     account_id, region = account_of(ctx), ctx.settings.region
     ctx.authorize(DEDICATED_IP.crn(region, account_id, "*"))
-    pool = None
-    if data.ip_pool:
-        right = ctx.right_to(DEDICATED_IP.refers["ip_pool"].action)
-        where = (account_id, region, "ip_pool", data.ip_pool)
-        found = await ctx.database.read(IP_POOLS.resolve, *where, right)
-        pool = Reference(found.id, found.name)
+    values = await DEDICATED_IP_METHODS.resolved(ctx, {"ip_pool": data.ip_pool or None})
     now = ctx.clock()
     new = DedicatedIP(
         id=ctx.new_id(),
@@ -92,7 +84,7 @@ async def request_dedicated_ip(
         created_at=now,
         updated_at=now,
         address="",
-        ip_pool=pool,
+        **values,
     )
     wrap, location = DEDICATED_IP_METHODS.one, DEDICATED_IP_METHODS.location
     return await ctx.commit(request, new, needs.dedicated_ips, wrap=wrap, location=location)
@@ -122,7 +114,7 @@ async def _changed(
 
 
 def request(tx: Connection, new: DedicatedIP, inventory: Sequence[str]) -> DedicatedIP:
-    """Insert a dedicated IP with a free address of the inventory.
+    """Insert a dedicated IP with a free address of the inventory; return the dedicated IP.
 
     Raises:
         Conflict: no address is free.
@@ -132,8 +124,8 @@ def request(tx: Connection, new: DedicatedIP, inventory: Sequence[str]) -> Dedic
     """
     lock_account(tx, new.account_id)
     use = DEDICATED_IP_ROWS.check_room(tx, new.account_id, new.region)
-    if new.ip_pool is not None and IP_POOLS.hold(tx, new.account_id, new.ip_pool.id) is None:
-        raise IP_POOLS.missing()
+    if new.ip_pool is not None and IP_POOL_ROWS.hold(tx, new.account_id, new.ip_pool.id) is None:
+        raise IP_POOL_ROWS.missing()
     taken = sender_rows.taken(tx, inventory)
     for address in inventory:
         if address not in taken:
@@ -145,9 +137,9 @@ def request(tx: Connection, new: DedicatedIP, inventory: Sequence[str]) -> Dedic
 
 
 def set_status(tx: Connection, found: DedicatedIP, status: WarmupStatus, now: int) -> DedicatedIP:
-    """Pause a dedicated IP (status ``paused``), or resume it (status ``new``); return it.
+    """Pause a dedicated IP (status ``paused``), or resume a paused one (status ``new``); return it.
 
-    Resuming forgets its outcomes. Raise `NotFound` if it was deleted meanwhile.
+    Resuming forgets the outcomes. Raise `NotFound` if the dedicated IP was deleted meanwhile.
     """
     old = DEDICATED_IP_ROWS.lock(tx, found.account_id, found.id)
     if (old.warmup_status == "paused") == (status == "paused"):
@@ -158,7 +150,7 @@ def set_status(tx: Connection, found: DedicatedIP, status: WarmupStatus, now: in
 
 
 async def log_unlisted(needs: EmailNeeds) -> None:
-    """Log the dedicated IPs of accounts that are missing from the operator's inventory."""
+    """Log up to 20 dedicated IPs of accounts that are missing from the operator's inventory."""
     find = partial(sender_rows.others, addresses=needs.dedicated_ips, limit=_MOST_NAMED)
     found = await needs.database.read(find)
     if found:

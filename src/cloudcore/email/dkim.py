@@ -55,7 +55,7 @@ def new_key() -> tuple[bytes, str]:
 
 
 def seal_key(keyring: Keyring, identity_id: str, key: bytes) -> bytes:
-    """Seal the private key of an identity, for `open_key`."""
+    """Return an identity's private key in sealed form, which `open_key` opens."""
     return keyring.seal(key, _context(identity_id))
 
 
@@ -84,11 +84,11 @@ def is_record_of(text: bytes, public: str) -> bool:
 
 
 def signed(message: bytes, identity: SendingIdentity, open_key: OpenKey) -> bytes:
-    """Return a message with the DKIM signature of a domain added; other signatures in it stay.
+    """Return a message with a domain's DKIM signature added; other signatures in the message stay.
 
-    A message of an identity that is no domain is returned unchanged. The message is in SMTP form,
+    If the identity is no domain, the message is returned unchanged. The message is in SMTP form,
     with CRLF. Signing takes milliseconds of a core, so call this in a thread. The signature covers
-    the body and the fields `_SIGNED`, and that there is no second sender (RFC 6376 §8.15).
+    the body, the fields `_SIGNED`, and the absence of a second ``From`` (RFC 6376 §8.15).
     """
     if identity.kind != "domain":
         return message

@@ -1,4 +1,4 @@
-"""``/v1/identities``: the standard methods, the verification, and the page of a confirmation."""
+"""Verify a sending identity at its owner's request, and confirm an address by a mailed link."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ from litestar import Request, Response, get, post
 from litestar.params import FromPath
 
 from cloudcore.db.base import Connection
-from cloudcore.email.identity_verification import CONFIRM_PATH, BadToken, confirm, tell_status
+from cloudcore.email.identity_verification import CONFIRM_PATH, confirm, tell_status
 from cloudcore.email.needs import EmailNeeds
 from cloudcore.email.resources import CONFIRM, SENDING_IDENTITY, SendingIdentity
 from cloudcore.email.sending_identities import IDENTITIES, verify
+from cloudcore.resources.confirmations import BadToken
 from cloudcore.resources.routes import custom_method
 from cloudcore.web.app import Context, Needs
 from cloudcore.web.context import Reply, RequestContext
@@ -69,7 +70,7 @@ async def confirm_identity(
 
 
 def _confirm(tx: Connection, ctx: RequestContext, needs: EmailNeeds, token: str) -> SendingIdentity:
-    """Confirm an address, and record the audit event for the identity's account."""
+    """Confirm an address; publish its new status, and write an audit event of its account."""
     found = confirm(tx, token, ctx.clock())
     tell_status(needs, tx, found)
     crn, details = SENDING_IDENTITY.crn_of(found), {"identity_id": found.id}

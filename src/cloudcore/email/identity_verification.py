@@ -1,25 +1,20 @@
 """Verify sending identities: look up the DKIM record of a domain, or mail a link to an address.
 
-The record is looked up regularly, as no mail may be sent from a domain whose owner has removed it.
-While no name server answers, the status does not change. The token of the link is derived from the
-root key and a nonce; each new mail changes the nonce. Only the token's hash is stored.
+The record is looked up regularly: once its owner has removed it, no mail may be sent from the
+domain. While no name server answers, the status does not change.
 """
 
 from __future__ import annotations
 
-import hmac
-import os
 from email.headerregistry import Address
 from email.message import EmailMessage
 from email.policy import SMTP
 from functools import partial
-from hashlib import sha256
 from typing import Final
 from urllib.parse import urlencode
 
 from msgspec import structs
 
-from cloudcore import base64url
 from cloudcore.account_rows import handle_of
 from cloudcore.clock import MICROSECONDS
 from cloudcore.db.base import Connection
@@ -27,66 +22,33 @@ from cloudcore.email.dkim import is_record_of, record_value
 from cloudcore.email.needs import EmailNeeds
 from cloudcore.email.resources import FAILED, VERIFIED, SendingIdentity, record_name
 from cloudcore.email.sender_rows import IDENTITY_ROWS, list_due, lock_confirmed_by
-from cloudcore.errors import InvalidInput, TooManyConfirmations
 from cloudcore.keyring import Keyring
 from cloudcore.outbound.dns_resolver import DnsFailed
 from cloudcore.outbound.mail import MailRefused
+from cloudcore.outbound.mail_policy import message_id_of
+from cloudcore.resources.confirmations import (
+    CONFIRMED,
+    BadToken,
+    count_confirmation,
+    token_hash,
+    token_of,
+    unconfirmed,
+)
 from cloudcore.resources.workflow import Goal, Problem, Step, StepAttempt, StepDone, StepRetry, Work
-from cloudcore.web.rate_limits import Budget, count_request
 
 CONFIRM_PATH: Final = "/v1/identity-confirmations"
-CONFIRMATION_SECONDS: Final = 72 * 3600
-"""How long a link is valid."""
-_HOUR: Final = 3600
-OF_ADDRESS: Final = Budget(limit=10, window_seconds=_HOUR, is_extended=False)
-"""Confirmation mails to an address, of all accounts together."""
-OF_ACCOUNT: Final = Budget(limit=300, window_seconds=_HOUR, is_extended=False)
-"""Confirmation mails of an account to all addresses."""
-
-
-class BadToken(InvalidInput):
-    """The token is unknown, expired or superseded; callers cannot tell which."""
-
-    def __init__(self) -> None:
-        super().__init__(
-            "the token confirms no address: it is unknown, expired, used, or there is a newer one",
-            field="token",
-            reason="unknown",
-        )
+_SERVICE: Final = "email"
 
 
 def waiting(identity: SendingIdentity, keyring: Keyring, now: int) -> SendingIdentity:
-    """Return an address identity with a new confirmation token, whose mail is due now."""
-    nonce = base64url.encode(os.urandom(24))
-    return structs.replace(
-        identity,
-        confirmation_nonce=nonce,
-        confirmation_hash=_hash(_token(keyring, identity.id, nonce)),
-        confirmation_expires_at=now + CONFIRMATION_SECONDS * MICROSECONDS,
-        check_at=now,
-    )
+    """Return an address identity with a new confirmation token, and its mail due now."""
+    fields = unconfirmed(keyring, _SERVICE, identity.id, now)
+    return structs.replace(identity, **fields, check_at=now)
 
 
 def count_mail(tx: Connection, identity: SendingIdentity, now: int) -> None:
-    """Count a confirmation mail, as the address may be a stranger's.
-
-    Raise `TooManyConfirmations` if this address, or all addresses of the account together, got too
-    many mails.
-    """
-    local, _, domain = identity.value.rpartition("@")
-    address = sha256(f"{local.partition('+')[0]}@{domain}".encode()).hexdigest()
-    subjects = (
-        ("email address", address, OF_ADDRESS),
-        ("email account", identity.account_id, OF_ACCOUNT),
-    )
-    for name, subject, budget in subjects:
-        status = count_request(tx, name, subject, budget, now)
-        if status.is_refused:
-            raise TooManyConfirmations(
-                f"too many requests to confirm: at most {OF_ADDRESS.limit} an hour to an address,"
-                f" and {OF_ACCOUNT.limit} of an account",
-                retry_after=status.reset,
-            )
+    """Count a confirmation mail; raise `TooManyConfirmations` if there were too many."""
+    count_confirmation(tx, _SERVICE, "address", identity.value, identity.account_id, now)
 
 
 def confirm(tx: Connection, token: str, now: int) -> SendingIdentity:
@@ -94,21 +56,19 @@ def confirm(tx: Connection, token: str, now: int) -> SendingIdentity:
 
     Raise `BadToken` if the token is unknown or expired.
     """
-    found = lock_confirmed_by(tx, _hash(token))
+    found = lock_confirmed_by(tx, token_hash(token))
     if found is None or (found.confirmation_expires_at or 0) <= now:
-        raise BadToken
+        raise BadToken("address")
     return IDENTITY_ROWS.save(
         tx,
         structs.replace(
             found,
             status="verified",
             verified_at=now,
-            confirmation_nonce=None,
-            confirmation_hash=None,
-            confirmation_expires_at=None,
             check_at=None,
             faults=(),
             updated_at=now,
+            **CONFIRMED,
         ),
     )
 
@@ -122,13 +82,13 @@ def mail_of(
     mail is from.
     """
     assert identity.confirmation_nonce is not None
-    query = urlencode({"token": _token(keyring, identity.id, identity.confirmation_nonce)})
+    token = token_of(keyring, _SERVICE, identity.id, identity.confirmation_nonce)
+    query = urlencode({"token": token})
     mail = EmailMessage(policy=SMTP)
     mail["From"] = sender
     mail["To"] = Address(addr_spec=identity.value)
     mail["Subject"] = "Confirm your address"
-    domain = sender.rpartition("@")[2].rstrip(">") or "localhost"
-    mail["Message-ID"] = f"<{identity.id}.{identity.asked}@{domain}>"
+    mail["Message-ID"] = message_id_of(f"{identity.id}.{identity.asked}", sender)
     mail["Auto-Submitted"] = "auto-generated"
     mail.set_content(
         f"The account {account} of {url} wants to send mail from\n{identity.value}.\n\n"
@@ -136,16 +96,6 @@ def mail_of(
         "If you do not know what this is, do nothing.\n"
     )
     return mail
-
-
-def _token(keyring: Keyring, identity_id: str, nonce: str) -> str:
-    key = keyring.derive("email confirmation token")
-    mac = hmac.digest(key, f"{identity_id} {nonce}".encode(), "sha256")
-    return base64url.encode(mac)
-
-
-def _hash(token: str) -> bytes:
-    return sha256(token.encode()).digest()
 
 
 EVERY_SECONDS: Final = 60
@@ -181,7 +131,7 @@ def problem_of(identity: SendingIdentity, texts: list[bytes]) -> Problem | None:
 
 
 async def _look(found: SendingIdentity, needs: EmailNeeds, _attempt: StepAttempt) -> Outcome:
-    """Look up the DKIM record of a domain, and store the result."""
+    """Look up the DKIM record of a domain; the outcome stores the result."""
     assert found.dkim_selector is not None
     try:
         texts = await needs.resolver.texts(record_name(found.dkim_selector, found.value))
@@ -213,7 +163,7 @@ async def _look(found: SendingIdentity, needs: EmailNeeds, _attempt: StepAttempt
 
 
 async def _ask(found: SendingIdentity, needs: EmailNeeds, _attempt: StepAttempt) -> Outcome:
-    """Send the confirmation mail to an address, or store why that is not possible."""
+    """Send the confirmation mail to an address; if that fails, the outcome has a fault."""
 
     def change(current: SendingIdentity, _now: int) -> SendingIdentity:
         is_same = current.asked == found.asked
@@ -255,7 +205,7 @@ WORK: Final[Work[SendingIdentity, EmailNeeds]] = Work(
 
 
 async def check_due(needs: EmailNeeds) -> None:
-    """Wake the jobs of domains whose record is due for a lookup."""
+    """Wake the jobs of the identities whose lookup or confirmation mail is due."""
     now, after = needs.clock(), -1
     while found := await needs.database.read(list_due, now, after, _PAGE):
         for account_id, identity_id, _ in found:

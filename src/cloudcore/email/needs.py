@@ -26,7 +26,7 @@ class ReturnMail(NamedTuple):
     """The domain of return paths, and where this install accepts mail to them."""
 
     domain: str = ""
-    """The domain of our return paths. Empty: messages have none of ours, and no mail is
+    """The domain of our return paths. Empty: messages have no return path of ours, and no mail is
     accepted."""
     address: tuple[str, int] | None = None
     """The address and port of the mail server for return paths; None if this install runs none."""
@@ -50,7 +50,7 @@ SENDING: Final[Port[SendingTerms]] = Port("email.sending")
 
 
 DEDICATED_IPS: Final[Port[Sequence[str]]] = Port("email.dedicated_ips")
-"""The inventory of addresses from which accounts may request some."""
+"""The operator's inventory of IP addresses that accounts may request."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,24 +67,24 @@ class EmailNeeds:
     resolver: DnsResolver
     sending: SendingTerms = NOT_SENT
     room: QuotaChecks = field(default_factory=QuotaChecks)
-    """Which accounts were found to have room for more unsent messages."""
+    """Accounts that had room for more unsent messages when they were last checked."""
     mail: PlatformMail | None = None
     """Sends the platform's own mail, or None if the install sends none."""
     return_mail: ReturnMail = NO_RETURN_MAIL
     dedicated_ips: Sequence[str] = ()
-    """The inventory of addresses from which accounts may request some."""
+    """The operator's inventory of IP addresses that accounts may request."""
 
     def return_path(self, message_id: str, position: int) -> str:
-        """Return the envelope sender of a message to the recipient at a position.
+        """Return the return path of a message to the recipient at a position.
 
-        It is empty, the null sender, if the operator has configured no domain for return paths.
+        It is empty if the operator has configured no domain for return paths.
         """
         domain = self.return_mail.domain
         return domain and return_path(domain, self.return_key, message_id, position)
 
     @property
     def return_key(self) -> bytes:
-        """Return the key of return paths (`cloudcore.email.bounces.verp`)."""
+        """Return the key that authenticates return paths (`cloudcore.email.bounces.verp`)."""
         return self.keyring.derive("email return path")
 
 

@@ -8,34 +8,35 @@ mail to some recipients, each with a status of its own.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Annotated, Final, Literal, get_args
+from typing import TYPE_CHECKING, Annotated, Final, Literal, get_args
 
 from msgspec import Meta, field
 
 from cloudcore.errors import InvalidInput, invalid_field
 from cloudcore.metering.sku import Sku
 from cloudcore.resources.resource import (
+    Description,
     Filter,
     Record,
     Reference,
     ReferenceTarget,
     Resource,
+    ResourceName,
     Worked,
     fixed,
     given,
     own,
 )
 
+if TYPE_CHECKING:
+    from email_validator import ValidatedEmail
+
 
 class IPPool(Record, frozen=True, kw_only=True):
     """A group of dedicated IP addresses that a message may be sent from."""
 
-    name: Annotated[
-        str,
-        Meta(min_length=1, max_length=63),
-        fixed("1 to 63 of a-z 0-9 . _ -; fixed", heading="NAME"),
-    ]
-    description: Annotated[str, Meta(max_length=1000), given('for persons; "" takes it away')] = ""
+    name: ResourceName
+    description: Description = ""
     tags: Annotated[dict[str, str], given("a tag of the IP pool")] = field(default_factory=dict)
 
 
@@ -82,7 +83,7 @@ class SendingIdentity(Worked, frozen=True, kw_only=True):
     of a domain may all be sent from, and none of the domains below it."""
     status: Annotated[Status, own(heading="STATUS")] = "pending"
     """`failed`: the record of a domain is not there, or not any more."""
-    description: Annotated[str, Meta(max_length=1000), given('for persons; "" takes it away')] = ""
+    description: Description = ""
     ip_pool: Annotated[Reference | None, given("IP pool that its mail is sent from")] = None
     verified_at: Annotated[int | None, own(form="time", shows_null=True)] = None
     """When it was verified last."""
@@ -99,7 +100,7 @@ class SendingIdentity(Worked, frozen=True, kw_only=True):
     check_at: Annotated[int | None, own(hidden=True, form="time")] = None
     """When the record is next looked up, or the confirmation mail sent; None if neither is due."""
     asked: Annotated[int, own(hidden=True)] = 0
-    """How often the owner has requested that."""
+    """How often the owner has requested a lookup or a confirmation mail."""
     confirmation_nonce: Annotated[str | None, own(hidden=True)] = None
     confirmation_hash: Annotated[bytes | None, own(hidden=True)] = None
     confirmation_expires_at: Annotated[int | None, own(hidden=True, form="time")] = None
@@ -118,17 +119,21 @@ class SendingIdentity(Worked, frozen=True, kw_only=True):
         }
 
 
+def validated(address: str) -> ValidatedEmail:
+    """Parse a mail address; raise `ValueError` if it takes no mail (RFC 5321, RFC 5890)."""
+    from email_validator import validate_email  # noqa: PLC0415 - takes time
+
+    return validate_email(address, allow_smtputf8=False, check_deliverability=False)
+
+
 def normal(value: str, kind: Kind) -> str:
     """Return an address or a domain in canonical form: in lower case, the domain in ASCII.
 
     Raise `InvalidInput` if no mail can be sent from it (RFC 5321, RFC 5890).
     """
-    from email_validator import EmailNotValidError, validate_email  # noqa: PLC0415 - takes time
-
-    address = value if kind == "address" else f"postmaster@{value}"
     try:
-        found = validate_email(address, allow_smtputf8=False, check_deliverability=False)
-    except EmailNotValidError as error:
+        found = validated(value if kind == "address" else f"postmaster@{value}")
+    except ValueError as error:
         words = f"value: it is no {kind} of mail: {error}"
         raise InvalidInput(words, field="value", reason="malformed") from None
     if "=?" in found.local_part:  # the mail library would read an encoded word (RFC 2047)
@@ -176,6 +181,7 @@ SENDING_IDENTITY: Final = Resource(
 """The sending identities of accounts."""
 
 
+Reason = Literal["auto_bounce", "auto_complaint", "unsubscribe", "manual"]
 UNSUBSCRIBE: Final = "email:Unsubscribe"
 """The action of an unsubscription in the audit log; no policy names it."""
 
@@ -188,14 +194,12 @@ class Suppression(Record, frozen=True, kw_only=True):
     ]
     """As it was given; addresses that differ in case alone, or in the form of an international
     domain, are one."""
-    description: Annotated[str, Meta(max_length=1000), given('for persons; "" takes it away')] = ""
+    description: Description = ""
     expires_at: Annotated[
         int | None, given("when mail goes there again", heading="EXPIRES", form="time")
     ] = None
     """From then on it suppresses nothing, and another one of the address may be made."""
-    reason: Annotated[
-        Literal["auto_bounce", "auto_complaint", "unsubscribe", "manual"], own(heading="REASON")
-    ] = "manual"
+    reason: Annotated[Reason, own(heading="REASON")] = "manual"
     source_message_id: Annotated[str | None, own(hidden=True)] = None
     folded: Annotated[str, own(hidden=True)] = ""
     """The address in canonical form, which is unique: in lower case, its domain in ASCII."""
@@ -206,11 +210,9 @@ def folded(address: str) -> str:
 
     Raise `InvalidInput` if no mail can be sent to it (RFC 5321, RFC 5890).
     """
-    from email_validator import EmailNotValidError, validate_email  # noqa: PLC0415 - takes time
-
     try:
-        found = validate_email(address, allow_smtputf8=False, check_deliverability=False)
-    except EmailNotValidError as error:
+        found = validated(address)
+    except ValueError as error:
         raise invalid_field("address", str(error)) from None
     return f"{found.local_part}@{found.ascii_domain}".lower()
 
@@ -236,12 +238,8 @@ MAX_SOURCE: Final = 100_000
 class Template(Record, frozen=True, kw_only=True):
     """The subject and the body of messages, with variables."""
 
-    name: Annotated[
-        str,
-        Meta(min_length=1, max_length=63),
-        fixed("1 to 63 of a-z 0-9 . _ -; fixed", heading="NAME"),
-    ]
-    description: Annotated[str, Meta(max_length=1000), given('for persons; "" takes it away')] = ""
+    name: ResourceName
+    description: Description = ""
     subject: Annotated[
         str,
         Meta(min_length=1, max_length=998),
@@ -327,9 +325,9 @@ def status_of(statuses: Iterable[str]) -> MessageStatus:
 
 
 def _identity(named: str) -> str:
-    """Return the key of a filter for an identity: its domain or address, or an id; in lower case.
+    """Return the domain, address or id of the identity that a filter names, in lower case.
 
-    `named` may also be a CRN.
+    `named` is the domain, the address, the id, or a CRN that ends in one of these.
     """
     return named.rpartition("identity/")[2].lower()
 

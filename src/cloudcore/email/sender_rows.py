@@ -1,4 +1,4 @@
-"""Queries of sending identities, IP pools and dedicated IPs; an IP belongs to one account."""
+"""The tables and queries of sending identities, IP pools and dedicated IPs."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ _HAS_WAITING: Final = Statement(
 def lock_pool(
     tx: Connection, account_id: str, region: str, ip_pool_id: str
 ) -> Sequence[DedicatedIP]:
-    """Return the active dedicated IPs of a pool, locked until `tx` ends."""
+    """Return the dedicated IPs of a pool that are not paused, locked until `tx` ends."""
     where = {"account_id": account_id, "region": region, "ip_pool_id": ip_pool_id}
     return DEDICATED_IP_ROWS.read_all(tx, _LOCK_POOL, **where, limit=DEDICATED_IP.quota)
 
@@ -123,10 +123,16 @@ _LOCK_CONFIRMED_BY: Final = Statement(
 
 
 def list_due(tx: Connection, now: int, after: int, limit: int) -> list[tuple[str, str, int]]:
-    """Return (account, id, due time) of identities due after `after`, by `now`, earliest first."""
+    """Return (account id, id, due time) of up to `limit` identities, earliest first.
+
+    They are due later than `after`, and no later than `now`.
+    """
     return [(*row,) for row in tx.rows(_LIST_DUE, now=now, after=after, limit=limit)]
 
 
 def lock_confirmed_by(tx: Connection, token_hash: bytes) -> SendingIdentity | None:
-    """Return the identity with this confirmation token, locked until `tx` ends, or None."""
+    """Return the identity whose confirmation token has this hash, or None.
+
+    The identity is locked until `tx` ends.
+    """
     return IDENTITY_ROWS.read_one(tx, _LOCK_CONFIRMED_BY, hash=token_hash)

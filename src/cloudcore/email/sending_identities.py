@@ -11,8 +11,7 @@ from cloudcore.email.dkim import new_key, record_value, seal_key
 from cloudcore.email.identity_verification import WORK, count_mail, waiting
 from cloudcore.email.messages import rows
 from cloudcore.email.resources import SendingIdentity, normal, record_name, selector_of
-from cloudcore.email.sender_rows import IDENTITY_ROWS
-from cloudcore.email.sender_rows import IP_POOL_ROWS as IP_POOLS
+from cloudcore.email.sender_rows import IDENTITY_ROWS, IP_POOL_ROWS
 from cloudcore.errors import Conflict, InvalidInput, invalid_field
 from cloudcore.keyring import Keyring
 from cloudcore.resources.bodies import Composite
@@ -82,7 +81,7 @@ IDENTITIES: Final = Methods(
     prepare=_prepare,
     before_save=_before_save,
     before_delete=_before_delete,
-    targets={"ip_pool": IP_POOLS},
+    targets={"ip_pool": IP_POOL_ROWS},
     composites=(
         Composite(
             name="dkim",
@@ -104,7 +103,7 @@ IDENTITIES: Final = Methods(
 def verify(
     tx: Connection, identity: SendingIdentity, keyring: Keyring, now: int
 ) -> SendingIdentity:
-    """Make the lookup of a domain's record due now, or send an address a new link.
+    """Make the lookup of a domain's record due now, or the mail of a new link to an address.
 
     Raises:
         NotFound: the identity was deleted meanwhile.
@@ -113,7 +112,7 @@ def verify(
             mails.
 
     """
-    WORK.wake(tx, identity, now)  # first: a step too locks its job, and then the record
+    WORK.wake(tx, identity, now)  # first: a step locks its job before the record
     found = IDENTITY_ROWS.lock(tx, identity.account_id, identity.id)
     asked = structs.replace(found, asked=found.asked + 1, check_at=now, updated_at=now)
     if found.kind == "address":

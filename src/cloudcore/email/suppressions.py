@@ -1,7 +1,7 @@
 """``/v1/suppressions``, and the unsubscribe links of recipients (RFC 8058).
 
-The token of a link contains all necessary data, since recipients open links long after the message
-was deleted.
+The token of a link contains all necessary data, since a recipient may open the link long after the
+message was deleted.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ from cloudcore.db.base import Connection
 from cloudcore.db.rows import given
 from cloudcore.db.schema import one_of
 from cloudcore.db.statement import Statement, listed, text_list
-from cloudcore.email.resources import SUPPRESSION, Suppression, folded
+from cloudcore.email.messages.rows import Recipient
+from cloudcore.email.resources import MESSAGE, SUPPRESSION, Reason, Suppression, folded
 from cloudcore.errors import Conflict, invalid_field
 from cloudcore.keyring import Keyring
 from cloudcore.resource_names import Uuid
@@ -78,12 +79,25 @@ def _replace_expired(tx: Connection, new: Suppression, old: Suppression | None) 
     return new
 
 
-def add_automatic(tx: Connection, new: Suppression) -> Suppression | None:
+def add_automatic(
+    tx: Connection, new_id: str, of: Recipient | Unsubscription, reason: Reason, now: int
+) -> Suppression | None:
     """Insert a suppression made by the platform; return None if the address already has one.
 
     The quota is ignored, as it limits only requests: further mail to this address would harm the
     reputation of all accounts.
     """
+    new = Suppression(
+        id=new_id,
+        account_id=of.account_id,
+        region=of.region,
+        created_at=now,
+        updated_at=now,
+        address=of.address,
+        folded=of.address.lower(),
+        reason=reason,
+        source_message_id=of.message_id,
+    )
     try:
         return ROWS.add(tx, _replace_expired(tx, new, None))
     except Conflict:
@@ -93,8 +107,7 @@ def add_automatic(tx: Connection, new: Suppression) -> Suppression | None:
 def _source(found: Suppression) -> SourceMessage | UnsetType:
     if (message := found.source_message_id) is None:
         return UNSET
-    crn = f"crn:email:{found.region}:{found.account_id}:message/{message}"
-    return SourceMessage(id=message, crn=crn)
+    return SourceMessage(id=message, crn=MESSAGE.crn(found.region, found.account_id, message))
 
 
 SUPPRESSIONS: Final = Methods(
@@ -109,7 +122,7 @@ SUPPRESSIONS: Final = Methods(
 def suppressed(
     tx: Connection, account_id: str, region: str, addresses: Sequence[str], now: int
 ) -> frozenset[str]:
-    """Return those of these canonical addresses that are suppressed for an account at `now`."""
+    """Return which of `addresses`, in canonical form, are suppressed for an account at `now`."""
     wanted = {"account_id": account_id, "region": region, "folded": text_list(addresses)}
     return frozenset(row[0] for row in tx.rows(_WHICH, **wanted, now=now))
 
@@ -132,7 +145,8 @@ class Unsubscription(msgspec.Struct, array_like=True, frozen=True):
 def unsubscribe_headers(keyring: Keyring, url: str, of: Unsubscription) -> Mapping[str, str]:
     """Return the unsubscribe headers for one recipient; `url` is the platform's base URL.
 
-    The DKIM signature must cover both. ``List-Unsubscribe`` must not be folded into encoded words.
+    The DKIM signature must cover both headers. ``List-Unsubscribe`` must not be folded into encoded
+    words.
     """
     query = urlencode({"token": unsubscribe_token(keyring, of)})
     return {

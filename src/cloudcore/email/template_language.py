@@ -79,7 +79,6 @@ class RenderingWork:
     """Counts the work of one rendering."""
 
     def __init__(self) -> None:
-        """Start with no work."""
         self._left = MAX_WORK
 
     def spend(self, amount: int) -> None:
@@ -115,7 +114,7 @@ class _Language(ImmutableSandboxedEnvironment):
         return self.getitem(obj, attribute)
 
     def getitem(self, obj: Any, argument: Any) -> Any:  # noqa: ANN401 - a value
-        """Return a field of a JSON object, or an item of a list."""
+        """Return a field of a JSON object or an item of a list, or a stand-in for a missing one."""
         if isinstance(obj, dict) and isinstance(argument, str) and argument in obj:
             return obj[argument]
         if isinstance(obj, list) and type(argument) is int and 0 <= argument < len(obj):
@@ -196,13 +195,13 @@ def _turns(context: Context, value: Any, size: int) -> list[Any]:  # noqa: ANN40
 
 @pass_context
 def _trim(context: Context, value: Any, chars: Any = None) -> str:  # noqa: ANN401 - values
-    """Strip characters at both ends; the cost is the product of both sizes."""
+    """Strip characters at both ends; the cost is the size of `value` times that of `chars`."""
     _work(context).spend(_weight(value) * max(1, _weight(chars)))
     return filters.do_trim(value, chars)
 
 
 def _int(value: Any, default: int = 0, base: int = 10) -> Any:  # noqa: ANN401 - a value
-    """Convert to an integer; raise `TooMuch` if it has more than 63 bits: it would be slow."""
+    """Convert to an integer; raise `TooMuch` for more than 63 bits, which would be slow."""
     found: Any = filters.do_int(value, default, base)
     if isinstance(found, int) and abs(found) >= _MOST:
         raise TooMuch("int gives a number of more than 63 bits")
@@ -247,7 +246,10 @@ _FILTERS: Final[Mapping[str, Callable[..., Any]]] = {
 
 
 def _divisible_by(value: Any, of: Any) -> bool:  # noqa: ANN401 - values
-    """Return True if a number is a multiple of `of`; Jinja2's own test would format a text."""
+    """Return True if a number is a multiple of `of`.
+
+    Jinja2's own test would apply ``%`` to a text too, which formats the text.
+    """
     for each in (value, of):
         if isinstance(each, Undefined):
             str(each)  # raises `Missing`
@@ -318,7 +320,7 @@ def read(of: _Language, source: str) -> nodes.Template:
 
 
 def counting(tree: nodes.Template) -> nodes.Template:
-    """Insert counters into the tree around everything that takes time; return the tree."""
+    """Make each loop and comparison in the tree count its work; return the tree."""
     for each in list(tree.find_all(nodes.For)):
         size = 1 + sum(1 for _ in each.find_all(nodes.Node))
         each.iter = _filtered(cast("nodes.Expr", each.iter), _TURNS, nodes.Const(size))
@@ -330,7 +332,7 @@ def counting(tree: nodes.Template) -> nodes.Template:
 
 
 def counter_variables() -> dict[str, Any]:
-    """Return the variable that counts the work of one rendering, to add to the mail's variables."""
+    """Return a variable that counts the work of one rendering, to add to a template's variables."""
     return {_WORK: RenderingWork()}
 
 
@@ -350,7 +352,7 @@ def _walk(tree: nodes.Template) -> Iterator[tuple[nodes.Node, int, int, int]]:
 
 
 def _wrong(each: nodes.Node, depth: int, loops: int) -> str:
-    """Return the error in a node that the language forbids, or an empty string."""
+    """Return why a node is not allowed in the language, or an empty string if it is."""
     if depth > MAX_DEPTH or loops > MAX_LOOPS:
         return "too much is nested"
     if isinstance(each, nodes.Filter | nodes.Test):
@@ -368,7 +370,7 @@ def _wrong(each: nodes.Node, depth: int, loops: int) -> str:
 
 
 def _wrong_call(each: nodes.Filter | nodes.Test) -> str:
-    """Return the error in a filter or test, or an empty string."""
+    """Return why a filter or test is not allowed, or an empty string if it is."""
     if each.dyn_args or each.dyn_kwargs:
         return "* and ** cannot be used"
     if isinstance(each, nodes.Test):
@@ -378,7 +380,7 @@ def _wrong_call(each: nodes.Filter | nodes.Test) -> str:
 
 
 def _wrong_constant(value: object) -> str:
-    """Return the error in a constant, or an empty string."""
+    """Return why a constant is not allowed, or an empty string if it is."""
     if isinstance(value, str):
         try:
             value.encode()

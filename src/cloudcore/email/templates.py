@@ -10,8 +10,7 @@ from typing import Any, Final
 from jinja2 import TemplateError, TemplateSyntaxError, meta
 from litestar import delete, post
 from litestar.params import FromPath, JSONBody
-from msgspec import UNSET, Struct, UnsetType, structs
-from msgspec import field as struct_field
+from msgspec import UNSET, Struct, UnsetType, field, structs
 
 from cloudcore.email import template_language as language
 from cloudcore.email.resources import TEMPLATE, Template
@@ -53,7 +52,7 @@ class Rendered(Struct, frozen=True):
 def variables_of(template: Template) -> list[str]:
     """Return the sorted names of a template's variables.
 
-    Raise `InvalidInput`, with the line and the reason, if the syntax of a part is wrong.
+    Raise `InvalidInput`, with the line and the reason, if the subject or a body has a syntax error.
     """
     found: set[str] = set()
     for part in ("subject", "html", "text"):
@@ -75,8 +74,8 @@ def variables_of(template: Template) -> list[str]:
 def render(template: Template, variables: Mapping[str, Any]) -> Rendered:
     """Render a template with these variables, which are JSON values.
 
-    Raise `InvalidInput` if a variable is missing (`params` names it) or unusable, the subject is
-    empty or has a line break, or the result is too long or takes too long to render.
+    Raise `InvalidInput` if a variable is missing (the error's `params` name it) or unusable, the
+    subject is empty or has a line break, or the result is too long or takes too long to render.
     """
     subject = _rendered("subject", template.subject, variables, MAX_SUBJECT)
     if _CONTROL.search(subject):
@@ -85,42 +84,38 @@ def render(template: Template, variables: Mapping[str, Any]) -> Rendered:
     if not subject.strip():
         words = "subject: with these variables it is empty"
         raise InvalidInput(words, field="subject", reason="out_of_range")
-    bodies = {
-        struct_field: None
-        if source is None
-        else _rendered(struct_field, source, variables, MAX_RENDERED)
-        for struct_field, source in (("html", template.html), ("text", template.text))
-    }
-    return Rendered(subject, bodies["html"], bodies["text"])
+    html, text = (
+        None if source is None else _rendered(part, source, variables, MAX_RENDERED)
+        for part, source in (("html", template.html), ("text", template.text))
+    )
+    return Rendered(subject, html, text)
 
 
-def _rendered(struct_field: str, source: str, variables: Mapping[str, Any], most: int) -> str:
-    of = _HTML if struct_field == "html" else _TEXT
+def _rendered(part: str, source: str, variables: Mapping[str, Any], most: int) -> str:
+    of = _HTML if part == "html" else _TEXT
     pieces, left = [], most
     try:
         made = of.from_string(language.counting(language.read(of, source)))
         for piece in made.generate({**variables, **language.counter_variables()}):
             left -= len(piece)
             if left < 0:
-                words = f"{struct_field}: with these variables it has more than {most} characters"
-                raise InvalidInput(words, field=struct_field, reason="out_of_range")
+                words = f"{part}: with these variables it has more than {most} characters"
+                raise InvalidInput(words, field=part, reason="out_of_range")
             pieces.append(piece)
     except language.Missing as error:
         name = error.name
-        words = f"variables: the {struct_field} needs {name}, which is not there"
+        words = f"variables: the {part} needs {name}, which is not there"
         raise InvalidInput(words, field="variables", reason="missing", variable=name) from None
     except language.TooMuch as error:
-        raise invalid_field(struct_field, str(error), "out_of_range") from None
+        raise invalid_field(part, str(error), "out_of_range") from None
     except _FAILURES as error:
-        words = f"{struct_field}: with these variables it fails: {error}"
-        raise InvalidInput(words, field=struct_field, reason="malformed") from None
+        words = f"{part}: with these variables it fails: {error}"
+        raise InvalidInput(words, field=part, reason="malformed") from None
     return "".join(pieces)
 
 
-def _malformed(struct_field: str, line: int, words: str) -> InvalidInput:
-    return InvalidInput(
-        f"{struct_field}: line {line}: {words}", field=struct_field, reason="malformed", line=line
-    )
+def _malformed(part: str, line: int, words: str) -> InvalidInput:
+    return InvalidInput(f"{part}: line {line}: {words}", field=part, reason="malformed", line=line)
 
 
 ROWS: Final = Rows(TEMPLATE)
@@ -150,7 +145,7 @@ TEMPLATES: Final = Methods(
 class PreviewTemplate(RequestBody):
     """The variables to render a template with."""
 
-    variables: dict[str, Any] = struct_field(default_factory=dict)
+    variables: dict[str, Any] = field(default_factory=dict)
     """Variables by name; any values of JSON."""
 
 
@@ -180,11 +175,13 @@ async def preview_template(
     """
     found = await TEMPLATES.authorized(ctx, template_id)
     rendered = await DOCUMENTS.run(found.account_id, render, found, data.variables)
-    return OneTemplatePreview(preview=_preview(rendered))
-
-
-def _preview(of: Rendered) -> TemplatePreview:
-    return TemplatePreview(subject=of.subject, html=or_absent(of.html), text=or_absent(of.text))
+    return OneTemplatePreview(
+        preview=TemplatePreview(
+            subject=rendered.subject,
+            html=or_absent(rendered.html),
+            text=or_absent(rendered.text),
+        )
+    )
 
 
 @delete(

@@ -13,7 +13,7 @@ from litestar import Request, Response, get, post
 from cloudcore.account_rows import handle_of
 from cloudcore.db.base import Connection
 from cloudcore.email import suppressions
-from cloudcore.email.resources import SUPPRESSION, UNSUBSCRIBE, Suppression
+from cloudcore.email.resources import SUPPRESSION, UNSUBSCRIBE
 from cloudcore.email.suppressions import PATH, Unsubscription, read_unsubscribe_token
 from cloudcore.web.app import Context
 from cloudcore.web.context import RequestContext
@@ -56,21 +56,7 @@ async def unsubscribe_from_email(request: Request[Any, Any, Any], ctx: Context) 
 def _unsubscribe(tx: Connection, ctx: RequestContext, of: Unsubscription) -> None:
     if not handle_of(tx, of.account_id):
         return
-    now = ctx.clock()
-    made = suppressions.add_automatic(
-        tx,
-        Suppression(
-            id=ctx.new_id(),
-            account_id=of.account_id,
-            region=of.region,
-            created_at=now,
-            updated_at=now,
-            address=of.address,
-            folded=of.address.lower(),
-            reason="unsubscribe",
-            source_message_id=of.message_id,
-        ),
-    )
+    made = suppressions.add_automatic(tx, ctx.new_id(), of, "unsubscribe", ctx.clock())
     if made is not None:
         details = {"suppression_id": made.id, "message_id": of.message_id}
         crn = SUPPRESSION.crn_of(made)

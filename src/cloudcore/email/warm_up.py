@@ -1,7 +1,7 @@
 """Choose the source address of a message within the warm-up caps, and count outcomes.
 
 Recipients are counted in the transaction that accepts the message, while the addresses of the pool
-are locked. So no two senders use the same share of a cap, and counts survive a restart.
+are locked. So concurrent transactions never exceed a cap together, and counts survive a restart.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from cloudcore.db.base import Connection
 from cloudcore.email.dedicated_ip import (
     DEDICATED_IP,
     PAUSED,
-    DedicatedIP,
     counted,
     room,
     share,
@@ -56,7 +55,7 @@ def sources_of(
 
 
 def counted_again(tx: Connection, of: Recipient, ip_pool_id: str | None, now: int) -> Recipient:
-    """Count a recipient again whose mail is retried on another day; return it with a new source.
+    """Count a recipient whose mail is retried on another day; return it with a new source address.
 
     Mail counts against the cap of the day on which it is sent, not accepted. The message is locked
     before the addresses, the same order as in the transaction that stores an outcome.
@@ -85,8 +84,5 @@ def note_outcome(
     bounced = of.status == "bounced"
     after = DEDICATED_IP_ROWS.save(tx, with_outcome(before, bounced=bounced, was_sent=was_sent))
     if after.warmup_status != before.warmup_status:
-        events.emit(tx, of.account_id, PAUSED, [{"dedicated_ip": _event_data(after)}], now)
-
-
-def _event_data(of: DedicatedIP) -> dict[str, str]:
-    return {"id": of.id, "crn": DEDICATED_IP.crn_of(of), "name": of.address}
+        paused = {"id": after.id, "crn": DEDICATED_IP.crn_of(after), "name": after.address}
+        events.emit(tx, of.account_id, PAUSED, [{"dedicated_ip": paused}], now)

@@ -4,7 +4,7 @@ A family describes each kind of use that it meters as a `sku`. There are three w
 
 - `usage`: report the use in the transaction that causes it.
 - `needs.Meter`: count the use in memory.
-- `sampling`: have stored amounts sampled for each hour.
+- `sampling`: measure stored amounts for each hour.
 
 ``GET /v1/usage`` (`routes`) shows the sums, and billing reads them.
 """

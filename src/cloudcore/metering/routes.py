@@ -97,14 +97,9 @@ async def list_usage(ctx: Context, needs: Needs[MeteringNeeds]) -> ManyUsage:
     accounts = await _accounts(ctx, needs, query.organization_id)
     asked = _asked(query, needs.skus, tuple(accounts), ctx.clock())
     pager = ctx.pager(query, *accounts)
-    after = (
-        None
-        if pager.position is None
-        else (pager.position[0], pager.position[1], pager.position[2])
-    )
 
     def read(tx: Connection) -> tuple[list[Sum], int]:
-        return list_sums(tx, asked, after, pager.wanted), count_sums(tx, asked)
+        return list_sums(tx, asked, pager.position, pager.wanted), count_sums(tx, asked)
 
     sums, meta = pager.cut(*await ctx.database.read(read), key=lambda each: each.place)
     span = asked.hours * HOUR
@@ -127,7 +122,7 @@ async def list_usage(ctx: Context, needs: Needs[MeteringNeeds]) -> ManyUsage:
 async def _accounts(
     ctx: RequestContext, needs: MeteringNeeds, organization_id: str | None
 ) -> Mapping[str, ResourceRef]:
-    """Authorize the route's action; map the ids of the accounts to list to references."""
+    """Authorize the route's action; return the accounts to list, by id."""
     if organization_id is None:
         account_id = account_of(ctx)
         ctx.authorize(str(Crn("metering", ctx.settings.region, account_id, "usage", "*")))

@@ -29,7 +29,7 @@ _BATCH: Final = 500
 """Maximum number of accounts in one transaction."""
 
 Measure = Callable[[Database], Awaitable[Mapping[str, int]]]
-"""Maps account ids to what they store now, in the SKU's smallest unit for one hour."""
+"""Returns what accounts store now, by account id, in the SKU's smallest unit for one hour."""
 SAMPLES: Final[Port[Mapping[str, Measure]]] = Port("metering.samples")
 """Maps the name of each sampled SKU to its measure."""
 
@@ -51,7 +51,7 @@ forget_samples: Final = deletion(_s.hour, kept_seconds=KEPT_HOURS * 3600, unit=H
 async def sample(
     database: Database, clock: Clock, region: str, samples: Mapping[str, Measure]
 ) -> None:
-    """Record the currently stored amounts for all hours that have ended and are not yet sampled."""
+    """Store the current amounts as those of all hours that have ended and are not yet sampled."""
     for sku, measure in samples.items():
         if hours := await database.write_relaxed(_due, sku, clock() // HOUR):
             stored = await measure(database)
@@ -71,7 +71,8 @@ async def _sample_hours(
 def _due(tx: Connection, sku: str, end: int) -> list[int]:
     """Return the hours before `end` to sample; a new SKU is first sampled for the hour `end`."""
     row = tx.row(_FIRST, sku=sku)
-    if row is None or row[0] is None or row[0] >= end:  # or the clock was ahead when it began
+    # Or the clock was ahead when the SKU was first sampled.
+    if row is None or row[0] is None or row[0] >= end:
         _end(tx, sku, end - 1)
         return []
     first = max(row[0], end - MOST_HOURS)

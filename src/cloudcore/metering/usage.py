@@ -7,7 +7,7 @@ of a deleted account is still shown and billed.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import sqlalchemy as sa
 from sqlalchemy.dialects.postgresql import insert
@@ -129,7 +129,7 @@ class UsageSelection(NamedTuple):
     until: int
     """The first hour that is not summed."""
     hours: int
-    """Length of one sum in hours; sums begin at multiples of it, counted from the epoch."""
+    """Length of one sum in hours. Sums begin at multiples of this length since the epoch."""
 
 
 class Sum(NamedTuple):
@@ -149,9 +149,12 @@ class Sum(NamedTuple):
 
 
 def list_sums(
-    tx: Connection, asked: UsageSelection, after: tuple[int, str, str] | None, limit: int
+    tx: Connection, asked: UsageSelection, after: tuple[Any, ...] | None, limit: int
 ) -> list[Sum]:
-    """Return up to `limit` sums after a `Sum.place`, sorted by time, SKU and account; none is 0."""
+    """Return up to `limit` sums after the place `after`, sorted by time, SKU and account.
+
+    No sum is 0. If `after` is None, begin with the first sum.
+    """
     span, sku, account_id = after or (-1, "", "")
     rows = tx.rows(
         _LIST_SUMS, **_given(asked), span=span, after_sku=sku, after_account=account_id, limit=limit

@@ -68,7 +68,10 @@ def hierarchies() -> Sequence[Hierarchy]:
 
 
 def hierarchies_of(groups: str, mounts: str) -> Iterator[Hierarchy]:
-    """Parse the groups of a process (cgroups(7)) and its mounts (proc_pid_mountinfo(5))."""
+    """Yield the hierarchies in a process's groups (cgroups(7)) and mounts (proc_pid_mountinfo(5)).
+
+    `groups` and `mounts` are the texts of the process's ``cgroup`` and ``mountinfo`` files.
+    """
     own = {}
     for line in groups.splitlines():
         _, controllers, path = line.split(":", 2)
@@ -134,7 +137,10 @@ def make(parents: Mapping[str, tuple[int, Path]], name: str, bounds: Bounds) -> 
 
 
 def existing(name: str) -> Sequence[Path]:
-    """Return the paths of a name's groups, existing or not; empty if this process may make none."""
+    """Return the paths of the groups called `name`, whether or not the groups exist.
+
+    Return no paths if this process may make no groups.
+    """
     try:
         return [parent / name for _, parent in delegated().values()]
     except GroupsMissing:
@@ -169,9 +175,9 @@ def _bounds(controller: str, version: int, bounds: Bounds) -> list[tuple[str, ob
 
 
 def remove(groups: Iterable[Path]) -> None:
-    """Kill the processes in groups and remove the groups; raise `OSError` after 30 seconds.
+    """Kill the processes in groups and remove the groups; raise `OSError` if that takes over 30 s.
 
-    This works even if the shim of these processes is unknown because its folder was lost.
+    This works even if the shim of these processes is unknown because the shim's folder was lost.
     """
     end = time.monotonic() + _SECONDS_TO_END
     for group in groups:
@@ -190,7 +196,7 @@ def remove(groups: Iterable[Path]) -> None:
 def _kill_all(group: Path) -> None:
     """Kill the processes of a group through pid descriptors, as process ids may be reused."""
     for pid in _processes(group):
-        with suppress(OSError):  # it has ended, or is none that may be seen here
+        with suppress(OSError):  # the process has ended, or is not visible here
             descriptor = os.pidfd_open(int(pid))
             try:
                 if pid in _processes(group):
@@ -200,6 +206,6 @@ def _kill_all(group: Path) -> None:
 
 
 def _processes(group: Path) -> Sequence[str]:
-    with suppress(OSError):  # it is gone, or ends
+    with suppress(OSError):  # the group is gone, or ends
         return (group / "cgroup.procs").read_text("ascii").split()
     return ()

@@ -201,7 +201,7 @@ def _enter(netns: str) -> None:
 def _main() -> None:
     folder, argv, env, netns = json.load(sys.stdin)
     if os.fork() != 0:
-        os._exit(0)  # what started this waits for its output, and is not the process's parent
+        os._exit(0)  # the starter waits for the output, and is not to be the process's parent
     try:
         launch(Path(folder), argv, env, netns)
     except OSError as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -26,19 +27,14 @@ class Output:
         self.last_line = (self.last_line + data)[-500:].rstrip().rpartition(b"\n")[2]
         while data:
             part = data[: MOST_BYTES - self._size]
-            self._keep(part)
+            self._size += len(part)
+            with suppress(OSError):
+                os.write(self._file, part)
             data = data[len(part) :]
             if self._size == MOST_BYTES:
                 os.close(self._file)
                 (self._folder / NEWER).replace(self._folder / OLDER)
                 self._open()
-
-    def _keep(self, part: bytes) -> None:
-        self._size += len(part)
-        try:
-            os.write(self._file, part)
-        except OSError:
-            return
 
     def _open(self) -> None:
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
@@ -51,7 +47,7 @@ def tail(folder: Path, most: int) -> bytes:
     while True:
         inode, newer = _end(folder / NEWER, most)
         _, older = _end(folder / OLDER, most - len(newer))
-        if _end(folder / NEWER, 0)[0] == inode:  # else they have changed places between the two
+        if _end(folder / NEWER, 0)[0] == inode:  # else they changed places between the reads
             return older + newer
 
 

@@ -25,17 +25,21 @@ class Loop:
 
     def watch(self, file: int | socket.socket, events: int, call: Call) -> None:
         """Call `call` when a file is ready for any of `events`; if `events` is 0, stop watching."""
-        if file not in self._selector.get_map():
-            if events:
-                self._selector.register(file, events, call)
-        elif events:
+        if not events:
+            self.ignore(file)
+        elif file in self._selector.get_map():
             self._selector.modify(file, events, call)
         else:
+            self._selector.register(file, events, call)
+
+    def ignore(self, file: int | socket.socket) -> None:
+        """Stop watching a file."""
+        if file in self._selector.get_map():
             self._selector.unregister(file)
 
     def close(self, file: socket.socket) -> None:
         """Stop watching a socket, and close it."""
-        self.watch(file, 0, lambda _events: None)
+        self.ignore(file)
         file.close()
 
     def at(self, key: object, moment: float | None, call: Callable[[], None]) -> None:
@@ -54,7 +58,7 @@ class Loop:
         if self._moments:
             wait = max(0.0, min(moment for moment, _ in self._moments.values()) - time.monotonic())
         for key, events in self._selector.select(wait):
-            if self._selector.get_map().get(key.fd) is key:  # no earlier call has changed it
+            if self._selector.get_map().get(key.fd) is key:  # no earlier call has replaced the key
                 key.data(events)
         now = time.monotonic()
         for key_, (moment, call) in list(self._moments.items()):
@@ -64,7 +68,7 @@ class Loop:
 
 
 MOST_RELAYED: int = 400
-"""Connections to all ports at once; further ones wait. Each takes two descriptors."""
+"""Concurrent connections to all ports; further connections wait. Each takes two descriptors."""
 _CHUNK: int = 32_768
 
 
@@ -77,13 +81,13 @@ class Gate:
         self._listeners: list[tuple[socket.socket, Callable[[socket.socket], None]]] = []
 
     def listen(self, listener: socket.socket, take: Callable[[socket.socket], None]) -> None:
-        """Pass each connection of a listener to `take`; when the connection ends, call `leave`."""
+        """Pass each connection of a listener to `take`; call `leave` when a connection ends."""
         listener.settimeout(0)
         self._listeners.append((listener, take))
         self._loop.watch(listener, READ, partial(self._accept, listener, take))
 
     def leave(self) -> None:
-        """Record that a connection has ended, which makes room for another."""
+        """Free the place of a connection that has ended."""
         self._left += 1
         if self._left == 1:
             for listener, take in self._listeners:
@@ -100,7 +104,7 @@ class Gate:
         self._left -= 1
         if self._left == 0:
             for each, _ in self._listeners:
-                self._loop.watch(each, 0, lambda _events: None)
+                self._loop.ignore(each)
         take(accepted)
 
 
@@ -117,7 +121,7 @@ class _End:
 
 
 class Relay:
-    """Copies bytes between two connections; reads each no faster than the other is written."""
+    """Copies bytes between two connections; reads from each only as fast as the other accepts."""
 
     def __init__(
         self, loop: Loop, first: socket.socket, second: socket.socket, ended: Callable[[], None]

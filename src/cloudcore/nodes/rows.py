@@ -1,7 +1,7 @@
 """The machines that run the service: each writes a heartbeat every few seconds.
 
 A machine without a heartbeat for a while is lost, and so are the resources placed on it, until the
-machine is back. They are not started elsewhere, as nobody can tell whether they still run.
+machine is back. The resources are not started elsewhere, as nobody can tell whether they still run.
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ class OnNode(Generic[P]):
         self.statement: Final = paged(rows.columns.where(*here).order_by(c.id))
 
     def page(self, tx: Connection, node: str, after: str, limit: int) -> Sequence[P]:
-        """Return the next `limit` records after an id."""
+        """Return up to `limit` records after the id `after`."""
         return self._rows.read_all(tx, self.statement, node=node, after=after, limit=limit)
 
     def all(self, tx: Connection, node: str) -> Sequence[P]:
@@ -177,7 +177,7 @@ def note_seen(tx: Connection, name: str, identity: str, now: int) -> bool:
 
 
 def note_stopped(tx: Connection, name: str, identity: str, now: int) -> None:
-    """Record that a process of a machine was stopped; resources placed there are not lost."""
+    """Store that a process of a machine was stopped: the machine no longer counts as running."""
     tx.execute(_NOTE_STOPPED, node=name, held=identity, stopped_at=now)
 
 
@@ -187,7 +187,7 @@ def list_running(tx: Connection, now: int) -> Sequence[NodeRow]:
 
 
 def choose(tx: Connection, capability: str, now: int) -> str | None:
-    """Return a random running machine with a capability, or None if there is none."""
+    """Return the name of a random running machine with a capability, or None if there is none."""
     fit = [
         each.name
         for each in list_running(tx, now)
@@ -229,7 +229,7 @@ def _note_batch(
     placing: Placing, found: Sequence[Record], now: int, tx: Connection, *, is_lost: bool
 ) -> None:
     for each in found:
-        change = partial(_lost if is_lost else _back, placing=placing, now=now)
+        change = partial(_lost, placing=placing, now=now) if is_lost else _back
         changed = placing.rows.change(tx, each.account_id, each.id, change, now)
         if changed is None or placing.wake is None or is_lost:
             continue
@@ -247,7 +247,7 @@ def _lost(found: Placed, placing: Placing, now: int) -> Placed:
     return structs.replace(found.with_fault(NODE_LOST, words, now), status=status)
 
 
-def _back(found: Placed, placing: Placing, now: int) -> Placed:  # noqa: ARG001 - as `_lost`
+def _back(found: Placed) -> Placed:
     return found.without_faults(NODE_LOST)
 
 

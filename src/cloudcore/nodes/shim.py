@@ -67,7 +67,7 @@ def is_known() -> bool:
 
 
 def unix_listener(path: str) -> socket.socket:
-    """Listen on a Unix socket in this folder; the path is relative, as full paths are too long."""
+    """Listen on a Unix socket in the working directory; a full path might be too long."""
     Path(path).unlink(missing_ok=True)
     listener = socket.socket(socket.AF_UNIX)
     listener.bind(path)
@@ -126,7 +126,7 @@ class Program(NamedTuple):
     descriptor: int | None
     """A descriptor of the process, as its id may be reused later; None if the process has ended."""
     awaited: int
-    """The id of the child of this process that ends with its exit code."""
+    """The id of the child of this process that ends with the program's exit code."""
     child: subprocess.Popen[bytes] | None = None
     """That child, if it was started by `Popen`. It is kept because a dropped `Popen` waits for its
     process itself, and the exit code would be lost."""
@@ -145,7 +145,7 @@ class Shim:
     """The signal that asks the program to end, before SIGKILL."""
 
     def __init__(self, order: dict[str, Any]) -> None:
-        """Store the order for a program, which is not started yet."""
+        """Store `order`, the content of the file `ORDER`; start nothing yet."""
         self.loop = Loop()
         self.has_ended = False
         self._order = order
@@ -161,7 +161,7 @@ class Shim:
     def prepare(self) -> None:
         """Prepare what the program needs, and call `watch`.
 
-        A failure is stored as the problem in the state.
+        `run_shim` stores a failure as the problem in the state.
         """
         raise NotImplementedError
 
@@ -173,7 +173,7 @@ class Shim:
         """Carry out a command from the control socket, other than ``stop``."""
 
     def note(self, **changes: object) -> None:
-        """Change these fields of the state, and replace its file."""
+        """Change these fields of the state, and replace the file of the state."""
         self._state.update(changes)
         new = Path(f"{STATE}.new")
         new.write_text(json.dumps(self._state), "ascii")
@@ -219,7 +219,7 @@ class Shim:
             except OSError:
                 line = []
             if line[:1] == ["stop"]:
-                self.loop.watch(connection, 0, take)
+                self.loop.ignore(connection)
                 self._waiting.append(connection)  # closed by the end of this process
                 self._stop(float(line[1]))
                 return
@@ -240,7 +240,7 @@ class Shim:
         self.loop.at(self, time.monotonic() + grace, lambda: self.signal(signal.SIGKILL))
 
     def _reap(self, woken: int) -> None:
-        """Reap all children that have ended: this is the first process of a process namespace."""
+        """Reap all children that have ended, orphans of the process namespace among them."""
         with contextlib.suppress(BlockingIOError):
             os.read(woken, 4096)
         awaited = self._program and self._program.awaited
@@ -262,16 +262,16 @@ class Shim:
                 if not self.has_ended:
                     self._rest_after(len(data))
                     return
-            self.loop.watch(self._reader, 0, lambda _events: None)  # nobody has it open any more
+            self.loop.ignore(self._reader)  # nobody has it open any more
 
     def _rest_after(self, count: int) -> None:
-        """Stop reading the output for a while after reading `count` bytes, if that is much."""
+        """After each `_CHUNK` bytes of output, rest for a while (`OUTPUT_BYTES_A_SECOND`)."""
         self._taken += count
         if self._taken < _CHUNK:
             return
         until = time.monotonic() + self._taken / OUTPUT_BYTES_A_SECOND
         self._taken = 0
-        self.loop.watch(self._reader, 0, lambda _events: None)
+        self.loop.ignore(self._reader)
         self.loop.at(self._output, until, self._listen)
 
 
@@ -301,9 +301,10 @@ def start_by_bubblewrap(
     stdin: str = os.devnull,
     within: Within = nullcontext,
 ) -> Program:
-    """Start a program by `bwrap` in control groups; `bwrap` waits for it and returns its exit code.
+    """Start a program with `bwrap` in control groups.
 
-    `files` maps descriptor numbers to files that `bwrap` reads.
+    `bwrap` waits for the program, and ends with the program's exit code. `files` maps descriptor
+    numbers to files that `bwrap` reads.
     """
     opened = {number: os.open(name, os.O_RDONLY) for number, name in files.items()}
     info, opened[INFO_FD] = os.pipe2(os.O_CLOEXEC)

@@ -82,7 +82,10 @@ def shim_command(module: str, options: Sequence[str]) -> Sequence[str]:
 
 
 def living(folder: Path) -> DetachedProcess | None:
-    """Return the running shim of a folder, or None; wait for one that is about to end."""
+    """Return the running shim of a folder, or None.
+
+    If the shim's program has stopped, wait for the shim's end, and return None.
+    """
     process = detached_process.find(folder)
     if process is None or read_json(folder / STATE).get("status") != "stopped":
         return process
@@ -92,7 +95,7 @@ def living(folder: Path) -> DetachedProcess | None:
 
 
 def stop(folder: Path, grace_seconds: float) -> None:
-    """Have the shim of a folder end its program within a grace period; wait for the shim's end.
+    """Make the shim of a folder end its program within a grace period; wait for the shim's end.
 
     A shim that does not listen or does not end must be killed with `kill`.
     """
@@ -104,7 +107,7 @@ def stop(folder: Path, grace_seconds: float) -> None:
 
 
 def kill(folder: Path) -> bool:
-    """Kill the shim of a folder with its program; return False if they do not end in time."""
+    """Kill the shim of a folder and its program; return False if they do not end in `TO_END`."""
     process = detached_process.find(folder)
     if process is None:
         return True

@@ -1,7 +1,7 @@
 """Run the watches of this machine in one of its processes, and write the machine's heartbeat.
 
-The process that holds the lock on the machine's folder runs them. The kernel releases the lock when
-that process ends for any reason, and another process continues.
+The process that holds the lock on the machine's folder runs the watches. The kernel releases the
+lock when that process ends for any reason, and another process continues.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from cloudcore.nodes.node import Node, Watch
 
 @contextmanager
 def try_lock(path: Path) -> Iterator[bool]:
-    """Lock a file during the block, and yield True; yield False if another process holds it."""
+    """Lock a file during the block, and yield True; yield False if another process has the lock."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     descriptor = os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
     try:
@@ -74,9 +74,9 @@ async def begin(
     lost: Callable[[Conflict], None],
     check: Check,
 ) -> Sequence[NodeWatcher]:
-    """Register this machine; return its watcher if there is anything to watch.
+    """Register this machine and return its watcher; if `watches` is empty, do neither.
 
-    `lost` is called if another machine later takes this one's name, or if the `check` fails.
+    `lost` is called if another machine later takes this one's name, or if `check` fails later.
 
     Raise `Conflict` if another machine has the name, or the check fails.
     """
@@ -86,7 +86,7 @@ async def begin(
     watcher = NodeWatcher(database, clock, node, identity, watches, lost, check)
     try:
         await database.write(watcher.claim)
-    except Unavailable as error:  # a full disk, on which what is there is served all the same
+    except Unavailable as error:  # such as a full disk: reads are still served
         _log.warning("this machine cannot say yet that it is there: %s", error)
     return [watcher]
 
@@ -122,7 +122,7 @@ class NodeWatcher(BackgroundTask):
             with try_lock(self._node.folder / _LOCK) as is_ours:
                 if is_ours:
                     await self._watch()
-            if not self._is_stopping:  # there is little time then, and a pause has been woken
+            if not self._is_stopping:  # when stopping, there is little time
                 await self._pause(_RETRY_SECONDS)
         if self._has_name:  # if another process of this machine runs, its heartbeat undoes this
             await record_before_stop(self._note_stopped, "the end of this machine")
@@ -132,7 +132,7 @@ class NodeWatcher(BackgroundTask):
         await self._database.write_relaxed(rows.note_stopped, *of)
 
     async def _watch(self) -> None:
-        with suppress(Unavailable):  # of the database, as in `begin`
+        with suppress(Unavailable):  # the database is, as in `begin`
             await self._note()
         if not self._has_name:
             return
@@ -162,7 +162,7 @@ class NodeWatcher(BackgroundTask):
         try:
             if not await self._database.write_relaxed(self._note_seen):
                 await self._database.write(self.claim)
-        except Conflict as error:  # of what happened while this one was silent
+        except Conflict as error:  # with what happened while this machine was silent
             _log.error("this machine looks after nothing any more: %s", error)
             self._has_name = False
             self._lost(error)

@@ -1,4 +1,4 @@
-"""Record the result of a delivery: done, to be retried, or moved to the dead-letter queue."""
+"""Store the outcome of attempts: delivered, to be retried, or moved to the dead-letter queue."""
 
 from __future__ import annotations
 
@@ -59,8 +59,8 @@ class Attempted(NamedTuple):
     delivery: PendingDelivery
     envelope: Mapping[str, Any]
     outcome: AttemptOutcome | None
-    """None if not yet tried: a message to a queue is sent in the transaction that records the
-    attempt."""
+    """None if not yet tried: a message to a queue is sent in the transaction that stores the
+    outcome."""
 
 
 DELIVERED: Final = AttemptOutcome("delivered")
@@ -78,9 +78,9 @@ def record(
     now: int,
     not_before: int,
 ) -> None:
-    """Apply the outcomes of attempts, and schedule the next deliveries of the subscription.
+    """Store the outcomes of attempts, and schedule the next attempts for the subscription.
 
-    These are due at `not_before` at the earliest. Do nothing if the subscription was deleted.
+    They begin at `not_before` at the earliest. Do nothing if the subscription was deleted.
     """
     try:
         found = SUBSCRIPTION_ROWS.lock(tx, subscription.account_id, subscription.id)
@@ -101,7 +101,7 @@ def record(
 
 @dataclass(slots=True)
 class _Recording:
-    """Applies attempts to one subscription, whose row is locked, and updates its faults."""
+    """Stores attempts for one subscription, whose row is locked, and collects its faults."""
 
     tx: Connection
     queues: Queues
@@ -112,7 +112,7 @@ class _Recording:
     delivered: int = 0
 
     def apply(self, attempted: Attempted) -> None:
-        """Apply the outcome of an attempt; send to the queue first if there is no outcome yet."""
+        """Store the outcome of an attempt; if there is no outcome yet, first send to the queue."""
         delivery, now = attempted.delivery, self.now
         outcome = attempted.outcome or self._send(attempted)
         if outcome.result == "delivered":
@@ -151,9 +151,9 @@ class _Recording:
     def _dead_letter(
         self, attempted: Attempted, outcome: AttemptOutcome, message: Publication
     ) -> None:
-        """Send the envelope to the dead-letter queue; add a fault if that is not possible.
+        """Send the envelope to the dead-letter queue; raise `QuotaExceeded` if the queue is full.
 
-        Raise `QuotaExceeded` if the queue is full.
+        If there is no such queue, or the queue refuses the envelope, add a fault.
         """
         subscription, delivery = self.subscription, attempted.delivery
         if subscription.dead_letter_queue is None:

@@ -1,15 +1,15 @@
 """Deliver to the endpoint of one subscription; a step of the job `delivery_rows.DELIVER`.
 
-A step takes a few due deliveries, tries them concurrently, and records the outcomes in one
-transaction. If the process dies in between, another repeats the step: an endpoint may get a message
-twice, with the same ``webhook-id``, but always at least once.
+A step reads a few due deliveries, tries them concurrently, and stores the outcomes in one
+transaction. If the process dies in between, another process repeats the step: an endpoint may get a
+message twice, with the same ``webhook-id``, but always at least once.
 
-Slow endpoints must not occupy all slots of a worker. An endpoint that was not slow recently may
-always be called. If its turn lasts longer than `SLOW_SECONDS`, the endpoint counts as slow for a
-while, and the turn continues only if a slot for slow endpoints is free; otherwise the turn gives
-up. An endpoint that was slow recently is called only if such a slot is free. So each other slot is
-free again after `SLOW_SECONDS`, and an endpoint that was slow once waits a few seconds at most for
-its next turn.
+Slow endpoints must not occupy all job slots of a worker. A *turn* is the attempts of one step at
+its endpoint. An endpoint that was not slow recently may always begin a turn. If the turn lasts
+longer than `SLOW_SECONDS`, the endpoint counts as slow for a while, and the turn continues only if
+a slot for slow endpoints is free; otherwise the turn gives up. An endpoint that was slow recently
+begins a turn only if such a slot is free. So a turn without such a slot frees its job slot after
+`SLOW_SECONDS`, and an endpoint that was slow once waits a few seconds at most for its next turn.
 """
 
 from __future__ import annotations
@@ -50,10 +50,10 @@ from cloudcore.outbound.mail import MailRefused
 
 SLOW_SECONDS: Final = 1.0
 REMEMBERED_TURNS: Final = 5
-"""How many times `SLOW_SECONDS` an endpoint counts as slow after it was slow once."""
+"""An endpoint that was slow once counts as slow for this many times `SLOW_SECONDS`."""
 LONGEST_SECONDS: Final = 300.0
-"""How long an endpoint counts as slow at most; each time that it is slow again, the time
-doubles."""
+"""How long an endpoint counts as slow at most. The time doubles each time that the endpoint is slow
+again."""
 MOST_SLOW: Final = 48
 """Concurrent slow turns in a process, which should have some more slots than these."""
 MOST_OF_ORIGIN: Final = 4
@@ -70,7 +70,7 @@ class _Known(NamedTuple):
 
 @dataclass(eq=False, slots=True)
 class Turn:
-    """A series of deliveries to one endpoint."""
+    """The attempts of one step at its endpoint."""
 
     endpoint: str
     origin: str
@@ -94,9 +94,9 @@ class EndpointTurns:
         self._most_slow = most_slow
         self._slow: set[Turn] = set()
         self._remembered: dict[str, _Known] = {}
-        """Endpoints that have not answered faster since they were slow, the latest last."""
+        """Endpoints that were slow, and have had no fast turn since; the latest last."""
         self.pause: Final = StaggeredRetries(seconds, slow_seconds).pause
-        """Returns the seconds after which the next endpoint without room should try again."""
+        """Returns the seconds after which the next endpoint without a slot should try again."""
 
     def begin(self, endpoint: str, origin: str, account_id: str | None) -> Turn | None:
         """Begin a turn; return None if the endpoint is slow and no slot for slow endpoints is free.
@@ -116,7 +116,8 @@ class EndpointTurns:
     def may_go_on(self, turn: Turn) -> bool:
         """Mark the endpoint of a turn that has lasted `slow_seconds` as slow.
 
-        Return True if the turn has, or gets, a slot for slow endpoints; False if it must give up.
+        Return True if the turn has, or gets, a slot for slow endpoints. Return False if the turn
+        must give up.
         """
         if turn.account_id is not None:
             self._remember(turn.endpoint)
@@ -126,7 +127,7 @@ class EndpointTurns:
         return turn.is_slow
 
     def end(self, turn: Turn) -> None:
-        """End a turn; if it was fast, its endpoint no longer counts as slow."""
+        """End a turn; if the turn was fast, its endpoint no longer counts as slow."""
         self._slow.discard(turn)
         if self._seconds() - turn.began < self.slow_seconds:
             self._remembered.pop(turn.endpoint, None)
@@ -211,9 +212,10 @@ class Deliverer:
         return self._recorded(due, attempts, self.turns.pause() if has_given_up else 0)
 
     def _recorded(self, due: DueDeliveries, attempts: Sequence[Attempted], pause: float) -> Next:
-        """Return the result of a step, which records the attempts.
+        """Return the result of a step; when the result is committed, it stores the attempts.
 
-        The job runs again after `pause` seconds; if that is 0, at once if more may be due.
+        The job runs again after `pause` seconds. If `pause` is 0, it runs again at once if more
+        deliveries may be due, and otherwise after `_IDLE_SECONDS`.
         """
         queues, now = self.needs.queues, self.needs.clock()
         not_before = later(now, pause)
@@ -228,7 +230,7 @@ class Deliverer:
     def _turn(self, subscription: Subscription) -> Turn | None:
         """Begin a turn at an endpoint, or return None if there is no slot.
 
-        All mail shares one origin, as one server accepts it.
+        All mail has the same origin, as one server accepts all of it.
         """
         if subscription.protocol == "email":
             return self.turns.begin(subscription.id, "email", None)
@@ -263,7 +265,8 @@ class Deliverer:
     async def _send_mails(self, due: DueDeliveries, unsent: Sequence[Attempted]) -> list[Attempted]:
         """Send mails one after another, as a turn uses one connection to the mail server.
 
-        No mail is begun after `_MAIL_SECONDS`, and none is abandoned while the server may have it.
+        No mail is begun after `_MAIL_SECONDS`. A mail that was begun is finished, as the server may
+        already have accepted it.
         """
         loop = asyncio.get_running_loop()
         end = loop.time() + _MAIL_SECONDS
@@ -322,10 +325,8 @@ def _list_due(
     found = subscriptions.find_with_topic(tx, account_id, subscription_id)
     if found is None:
         return None
-    waiting = delivery_rows.backlog(tx, account_id, subscription_id, MAX_BACKLOG + _SURPLUS)
-    surplus = max(
-        waiting.deliveries - MAX_BACKLOG, BATCH if waiting.size > MAX_BACKLOG_BYTES else 0
-    )
+    count, size = delivery_rows.backlog(tx, account_id, subscription_id, MAX_BACKLOG + _SURPLUS)
+    surplus = max(count - MAX_BACKLOG, BATCH if size > MAX_BACKLOG_BYTES else 0)
     if surplus > 0:
         due = delivery_rows.list_oldest(tx, account_id, subscription_id, surplus)
     else:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from typing import Final
 
 import msgspec
 import sqlalchemy as sa
@@ -64,14 +64,6 @@ _IS_OURS: Final = given(_d.id, _d.account_id)
 _OF_SUBSCRIPTION: Final = given(_d.account_id, _d.subscription_id)
 
 
-class Backlog(NamedTuple):
-    """The number and the size of waiting deliveries."""
-
-    deliveries: int
-    size: int
-    """Bytes of their messages; a message counts once for each endpoint."""
-
-
 _ADD_PUBLICATION: Final = Statement(insert_new(publications, Publication._fields))
 _IS_ENDED: Final = Statement(sa.select(_p.ended_at).where(given(_p.id, _p.account_id)))
 _END: Final = Statement(
@@ -109,10 +101,10 @@ _of_account: Final = (
     .where(given(_s.account_id))
 )
 WAITING: Final = Counted(WAITING_DELIVERIES, up_to(WAITING_DELIVERIES, _of_account))
-"""The deliveries that wait for all subscriptions of an account."""
+"""Counts the deliveries that wait for all subscriptions of an account."""
 _counted: Final = limited_to(WAITING_DELIVERIES, _of_account)
 WAITING_SIZE: Final = Counted(WAITING_BYTES, sa.select(sa.func.sum(_counted.c.size)))
-"""The bytes of the messages of these deliveries, of no more deliveries than may wait."""
+"""Counts the bytes of the messages of these deliveries; reads no more deliveries than may wait."""
 _POSTPONE: Final = Statement(
     sa.update(deliveries)
     .where(_IS_OURS)
@@ -156,7 +148,7 @@ forget_publications: Final = deletion(
 
 
 def add_publication(tx: Connection, publication: Publication) -> bool:
-    """Insert a publication if it is new; return False if all its deliveries were inserted."""
+    """Insert a publication if it is new; return False if all its deliveries exist already."""
     values = publication._asdict() | {"attributes": encoded(publication.attributes)}
     if tx.execute(_ADD_PUBLICATION, **values):
         return True
@@ -178,9 +170,9 @@ def add_delivery(
     *,
     size: int = 0,
 ) -> None:
-    """Insert a delivery of a message of `size` bytes, due now, unless it exists.
+    """Insert a delivery of a message of `size` bytes, due now, unless the delivery exists.
 
-    Without a publication, it is a request to confirm the subscription.
+    If `publication_id` is None, the delivery is a request to confirm the subscription.
     """
     tx.execute(
         _ADD,
@@ -219,14 +211,14 @@ def first_due(tx: Connection, account_id: str, subscription_id: str) -> int | No
     return row[0] if row else None
 
 
-def backlog(tx: Connection, account_id: str, subscription_id: str, most: int) -> Backlog:
-    """Return the backlog of a subscription, of which at most `most` deliveries are counted."""
+def backlog(tx: Connection, account_id: str, subscription_id: str, most: int) -> tuple[int, int]:
+    """Return (number, bytes of messages) of a subscription's deliveries; count at most `most`."""
     row = tx.row(_BACKLOG, account_id=account_id, subscription_id=subscription_id, limit=most)
-    return Backlog(*map(int, row or (0, 0)))
+    return (int(row[0]), int(row[1])) if row else (0, 0)
 
 
 def postpone(tx: Connection, delivery: PendingDelivery, attempts: int, due_at: int) -> None:
-    """Store the number of attempts of a delivery, and when the next one is due."""
+    """Store the number of attempts of a delivery, and when the next attempt is due."""
     tx.execute(
         _POSTPONE,
         id=delivery.id,
@@ -253,7 +245,7 @@ def drop_deliveries(tx: Connection, account_id: str, topic_id: str) -> bool:
 
 
 def drop_publications(tx: Connection, account_id: str, topic_id: str) -> bool:
-    """Delete a batch of a topic's messages and deliveries; return True if more may be left."""
+    """Delete a batch of a topic's messages with deliveries; return True if more may be left."""
     ids = {"account_id": account_id, "topic_id": topic_id}
     return tx.execute(_DROP_PUBLICATIONS, **ids, limit=DROPPED_AT_ONCE) == DROPPED_AT_ONCE
 
@@ -277,7 +269,7 @@ RELEASE: Final = "notifications.release"
 def wake(
     tx: Connection, account_id: str, subscription_id: str, now: int, due_at: int | None = None
 ) -> None:
-    """Schedule the job for a subscription's deliveries: now, or by `due_at`."""
+    """Schedule the job for a subscription's deliveries: now, or at `due_at` at the latest."""
     delay = 0.0 if due_at is None else max(0, due_at - now) / MICROSECONDS
     job = NewJob(
         DELIVER,

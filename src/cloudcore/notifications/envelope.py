@@ -1,13 +1,12 @@
 """The messages to endpoints: envelopes, signatures of webhooks, and links with tokens.
 
 Signatures are those of Standard Webhooks (``webhook-signature: v1,…``). A signing secret is sealed
-in its subscription's row. Tokens of links are derived from the root key: the confirmation token
-from a nonce, which each new request changes; the unsubscribe token from the subscription's id.
+in its subscription's row. The unsubscribe token is derived from the root key, with the ids of
+account and subscription.
 """
 
 from __future__ import annotations
 
-import hashlib
 import hmac
 import os
 import re
@@ -18,8 +17,9 @@ from urllib.parse import urlencode
 
 from cloudcore import base64url
 from cloudcore.keyring import Keyring
-from cloudcore.notifications.topic import Publication, Subscription, Topic
+from cloudcore.notifications.topic import TOPIC, Publication, Subscription, Topic
 from cloudcore.resource_names import UUID_PATTERN, parse_uuid
+from cloudcore.resources.confirmations import token_of
 from cloudcore.wire import rfc3339
 
 PREFIX: Final = "whsec_"
@@ -33,7 +33,7 @@ def new_secret() -> str:
 
 
 def seal_secret(keyring: Keyring, subscription_id: str, secret: str) -> bytes:
-    """Seal the signing secret of a subscription, for `open_secret`."""
+    """Return the signing secret of a subscription in sealed form, which `open_secret` opens."""
     return keyring.seal(secret.encode(), _context(subscription_id))
 
 
@@ -56,26 +56,9 @@ def signature(secrets: Sequence[str], message_id: str, timestamp: int, body: byt
     `timestamp` is in seconds since the epoch.
     """
     signed = f"{message_id}.{timestamp}.".encode() + body
-    return " ".join(
-        "v1," + b64encode(hmac.digest(_key(secret), signed, "sha256")).decode()
-        for secret in secrets
-    )
-
-
-def new_nonce() -> str:
-    """Return a new nonce for a confirmation token."""
-    return base64url.encode(os.urandom(24))
-
-
-def confirmation_token(keyring: Keyring, subscription_id: str, nonce: str) -> str:
-    """Return the token that confirms a subscription."""
-    key = keyring.derive("notifications confirmation token")
-    return base64url.encode(hmac.digest(key, f"{subscription_id} {nonce}".encode(), "sha256"))
-
-
-def token_hash(token: str) -> bytes:
-    """Return the hash of a confirmation token, as it is stored."""
-    return hashlib.sha256(token.encode()).digest()
+    keys = (b64decode(secret.removeprefix(PREFIX)) for secret in secrets)
+    macs = (hmac.digest(key, signed, "sha256") for key in keys)
+    return " ".join(f"v1,{b64encode(mac).decode()}" for mac in macs)
 
 
 def unsubscribe_token(keyring: Keyring, account_id: str, subscription_id: str) -> str:
@@ -97,10 +80,6 @@ def read_unsubscribe_token(keyring: Keyring, token: str) -> tuple[str, str] | No
     return (account_id, subscription_id) if hmac.compare_digest(ours, token) else None
 
 
-def _key(secret: str) -> bytes:
-    return b64decode(secret.removeprefix(PREFIX))
-
-
 def _context(subscription_id: str) -> str:
     return f"notifications signing secret {subscription_id}"
 
@@ -119,7 +98,8 @@ class RecipientLinks(NamedTuple):
     def token(self, subscription: Subscription) -> str:
         """Return the token that confirms a pending subscription."""
         assert subscription.confirmation_nonce is not None
-        return confirmation_token(self.keyring, subscription.id, subscription.confirmation_nonce)
+        nonce = subscription.confirmation_nonce
+        return token_of(self.keyring, TOPIC.service, subscription.id, nonce)
 
     def confirmation(self, token: str) -> str:
         """Return the link to the page that confirms a subscription."""
@@ -159,17 +139,18 @@ def confirmation(
     """Return the envelope for a request to confirm a subscription."""
     token = links.token(subscription)
     url = links.confirmation(token)
+    request = Publication(
+        id=message_id,
+        topic_id=topic.id,
+        account_id=topic.account_id,
+        subject=None,
+        message=f"To be sent what is published to {topic.name}, open {url}",
+        attributes={},
+        published_at=requested_at,
+    )
     return {
+        **notification(topic, subscription, request, links),
         "type": "subscription_confirmation",
-        "message_id": message_id,
-        "topic_crn": topic.crn,
-        "topic_name": topic.name,
-        "subject": None,
-        "message": f"To be sent what is published to {topic.name}, open {url}",
-        "attributes": {},
-        "timestamp": rfc3339(requested_at),
-        "subscription_id": subscription.id,
-        "unsubscribe_url": links.unsubscribe(subscription),
         "token": token,
         "confirmation_url": url,
     }

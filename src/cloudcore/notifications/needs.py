@@ -98,7 +98,7 @@ class NotificationNeeds:
     mail: PlatformMail | None = None
     """Sends mail; None if the install sends none, so that nobody can subscribe by mail."""
     room: QuotaChecks = field(default_factory=QuotaChecks)
-    """Which accounts were found to have room for more waiting messages."""
+    """Accounts that had room for more waiting messages when they were last checked."""
 
 
 async def open_needs(opening: Opening) -> NotificationNeeds:

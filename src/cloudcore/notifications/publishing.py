@@ -1,12 +1,12 @@
 """Publish messages, and turn messages and events from the outbox into deliveries.
 
-An event for a topic waits if the topic does not exist, or earlier events already wait for it.
-Waiting events are released when the topic has an active subscription.
+An event for a topic waits if the topic does not exist, or earlier events already wait for the
+topic. Waiting events are released when the topic has an active subscription.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import partial
 from typing import Any, Final, NamedTuple
 from uuid import UUID, uuid5
@@ -64,7 +64,7 @@ async def drop_messages(database: Database, topic: Topic) -> None:
 def delete_topic(tx: Connection, topic: Topic, now: int) -> None:
     """Delete a topic with its subscriptions and their deliveries.
 
-    Raise `TopicMissing` if it was already deleted.
+    Raise `TopicMissing` if the topic was already deleted.
     """
     lock_account(tx, topic.account_id)
     if tx.execute(TOPICS.statements["remove"], of_id=topic.id, account_id=topic.account_id) != 1:
@@ -128,13 +128,13 @@ class FanOut(NamedTuple):
         if event.type == PUBLISHED:
             await self._publish(event)
         elif isinstance(payload, Mapping) and "data" in payload:
-            for crn in payload["topics"] if "topics" in payload else await self._asking(event):
+            if "topics" in payload:
+                crns = payload["topics"]
+            else:  # an event of `emit_from_platform`: of the topics that rules name now
+                topics_of = self.needs.events.topics_of
+                crns = await self.needs.database.read(topics_of, event.account_id, event.type)
+            for crn in crns:
                 await self._tell(event, crn)
-
-    async def _asking(self, event: OutboxEvent) -> Sequence[str]:
-        """Return the CRNs of topics that rules name now for an event of `emit_from_platform`."""
-        topics_of = self.needs.events.topics_of
-        return await self.needs.database.read(topics_of, event.account_id, event.type)
 
     async def _publish(self, event: OutboxEvent) -> None:
         """Deliver a message; drop it if its topic is gone."""
@@ -151,7 +151,7 @@ class FanOut(NamedTuple):
                 published_at=event.created_at,
                 content_type=event.payload["content_type"],
             )
-            await insert_deliveries(self.needs, topic, message, event.created_at)
+            await _insert_deliveries(self.needs, topic, message, event.created_at)
 
     async def _tell(self, event: OutboxEvent, crn: str) -> None:
         """Deliver an event to a topic, or let the event wait for the topic."""
@@ -160,16 +160,16 @@ class FanOut(NamedTuple):
         except InvalidInput:
             return
         database, region = self.needs.database, self.needs.region
-        topic = await database.read(find_ready_topic, event.account_id, region, name, crn)
+        topic = await database.read(_find_ready_topic, event.account_id, region, name, crn)
         if topic is None:
             now = self.needs.clock()
-            topic = await database.write(wait_unless_ready, event, crn, region, name, now)
+            topic = await database.write(_wait_unless_ready, event, crn, region, name, now)
         if topic is not None:
-            message = event_message(event, topic)
-            await insert_deliveries(self.needs, topic, message, event.created_at)
+            message = _event_message(event, topic)
+            await _insert_deliveries(self.needs, topic, message, event.created_at)
 
 
-def find_ready_topic(
+def _find_ready_topic(
     tx: Connection, account_id: str, region: str, name: str, crn: str
 ) -> Topic | None:
     """Return a topic; None if it does not exist, or earlier events still wait for it."""
@@ -179,12 +179,12 @@ def find_ready_topic(
     return topic
 
 
-def wait_unless_ready(
+def _wait_unless_ready(
     tx: Connection, event: OutboxEvent, crn: str, region: str, name: str, now: int
 ) -> Topic | None:
-    """Insert an event as waiting for its topic; if the topic is ready by now, return it instead."""
+    """Return the topic if it is ready by now; otherwise store that the event waits for it."""
     lock_account(tx, event.account_id)
-    topic = find_ready_topic(tx, event.account_id, region, name, crn)
+    topic = _find_ready_topic(tx, event.account_id, region, name, crn)
     if topic is not None:
         return topic
     is_new = topics.add_waiting(tx, event, crn)
@@ -218,7 +218,7 @@ async def release(needs: NotificationNeeds, job: Job) -> Next | Done:
     waiting = await database.read(topics.list_waiting, topic.account_id, topic.crn, _RELEASED)
     for event in waiting:
         # Subscriptions that are active now get these events, which came before any was active.
-        await insert_deliveries(needs, topic, event_message(event, topic), needs.clock())
+        await _insert_deliveries(needs, topic, _event_message(event, topic), needs.clock())
     end = partial(_end_release, topic, [event.id for event in waiting], needs.clock())
     return Next(None, end) if len(waiting) == _RELEASED else Done(end)
 
@@ -229,7 +229,7 @@ def _end_release(topic: Topic, ids: list[str], now: int, tx: Connection) -> None
     release_waiting(tx, topic, now)
 
 
-def event_message(event: OutboxEvent, topic: Topic) -> Publication:
+def _event_message(event: OutboxEvent, topic: Topic) -> Publication:
     """Return the message about an event for a topic.
 
     One event may go to several topics; each message has its own id, which is the same in every
@@ -258,7 +258,7 @@ def event_message(event: OutboxEvent, topic: Topic) -> Publication:
     )
 
 
-async def insert_deliveries(
+async def _insert_deliveries(
     needs: NotificationNeeds, topic: Topic, message: Publication, active_at: int
 ) -> None:
     """Insert a message's deliveries to matching subscriptions that were active at `active_at`."""
@@ -282,7 +282,7 @@ def _insert_page(
     for subscription_id, policy in found:
         if matches(policy, message.attributes):
             ids = (topic.account_id, subscription_id)
-            wake(tx, *ids, now)  # first: a step too locks its job, and then the subscription
+            wake(tx, *ids, now)  # first: a step locks its job before the subscription
             delivery_rows.add_delivery(tx, *ids, message.id, now, size=size)
     if len(found) == PAGE:
         return found[-1][0]

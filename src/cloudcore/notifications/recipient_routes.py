@@ -15,7 +15,7 @@ from cloudcore.db.base import Connection
 from cloudcore.errors import InvalidInput
 from cloudcore.notifications import subscribing
 from cloudcore.notifications.envelope import CONFIRM_PATH, UNSUBSCRIBE_PATH, read_unsubscribe_token
-from cloudcore.notifications.topic import Status, Subscription, Topic
+from cloudcore.notifications.topic import WEBHOOKS, Status, Subscription, Topic
 from cloudcore.outbound.destinations import origin_of
 from cloudcore.resource_names import Uuid
 from cloudcore.web import link_pages
@@ -145,8 +145,11 @@ def _unsubscribe(
 def _audit(
     tx: Connection, ctx: RequestContext, action: str, found: Subscription, topic: Topic
 ) -> None:
-    """Audit the use of a link; of a webhook, only its origin, as the path may be a secret."""
-    where = origin_of(found.endpoint) if found.is_webhook else found.endpoint
+    """Write the audit event of a used link.
+
+    Of a webhook's URL, the event has only the origin, as the path may be a secret.
+    """
+    where = origin_of(found.endpoint) if found.protocol in WEBHOOKS else found.endpoint
     details = {
         "topic_id": topic.id,
         "subscription_id": found.id,

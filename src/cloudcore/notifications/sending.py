@@ -7,12 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import datetime
-from email.headerregistry import BaseHeader, HeaderRegistry, UniqueUnstructuredHeader
 from email.message import EmailMessage
-from email.policy import SMTP, EmailPolicy, Policy
 from email.utils import format_datetime, parsedate_to_datetime
-from functools import cache
-from typing import Any, Final, cast
+from typing import Any, Final
 
 import msgspec
 
@@ -23,6 +20,7 @@ from cloudcore.notifications.needs import NotificationNeeds
 from cloudcore.notifications.topic import Publication, Subscription
 from cloudcore.outbound.destinations import NotAllowed
 from cloudcore.outbound.http_connection import AnswerHead, RequestFailed
+from cloudcore.outbound.mail_policy import message_id_of, policy_with_urls, without_encoded_words
 
 _TOO_MANY: Final = 429
 _JSON: Final = "application/json"
@@ -35,7 +33,10 @@ async def post(
     envelope: Mapping[str, Any],
     raw: Publication | None,
 ) -> AttemptOutcome:
-    """Post an envelope, or the message `raw` instead, once; read only the head of the response."""
+    """Post an envelope to a webhook once, or `raw` instead, and return the outcome.
+
+    `raw` is the message alone, or None. Only the head of the response is read.
+    """
     now = needs.clock()
     body = msgspec.json.encode(envelope) if raw is None else raw.message.encode()
     message_id, timestamp = envelope["message_id"], now // MICROSECONDS
@@ -69,7 +70,7 @@ def _outcome(head: AnswerHead, now: int) -> AttemptOutcome:
 
 
 def _retry_after(text: str | None, now: int) -> int:
-    """Return the seconds in a ``Retry-After`` field (RFC 9110 §10.2.3); 0 if there are none."""
+    """Return the seconds that a ``Retry-After`` field asks for (RFC 9110 §10.2.3), or 0."""
     if text is None:
         return 0
     if text.isascii() and text.isdigit():
@@ -89,15 +90,16 @@ def mail_of(envelope: Mapping[str, Any], subscription: Subscription, sender: str
     is_request = envelope["type"] == "subscription_confirmation"
     topic, url = envelope["topic_name"], envelope["unsubscribe_url"]
     subject = envelope["subject"] or f"Notification from {topic}"
-    mail = EmailMessage(policy=_policy())
+    mail = EmailMessage(policy=policy_with_urls("list-unsubscribe"))
     mail["From"] = sender
     mail["To"] = subscription.endpoint
     mail["Subject"] = (
-        f"Confirm your subscription to {topic}" if is_request else _as_it_is(subject[:_SUBJECT])
+        f"Confirm your subscription to {topic}"
+        if is_request
+        else without_encoded_words(subject[:_SUBJECT])
     )
     mail["Date"] = format_datetime(datetime.fromisoformat(envelope["timestamp"]))
-    domain = sender.rpartition("@")[2].rstrip(">") or "localhost"
-    mail["Message-ID"] = f"<{envelope['message_id']}.{subscription.id}@{domain}>"
+    mail["Message-ID"] = message_id_of(f"{envelope['message_id']}.{subscription.id}", sender)
     mail["Auto-Submitted"] = "auto-generated"
     if is_request:
         text = (
@@ -118,28 +120,3 @@ def mail_of(envelope: Mapping[str, Any], subscription: Subscription, sender: str
         filename="notification.json",
     )
     return mail
-
-
-@cache
-def _policy() -> EmailPolicy[EmailMessage]:
-    """Return the mail policy: SMTP, with the unsubscribe URL in one piece.
-
-    The library would fold the URL into encoded words, which are not allowed there (RFC 2369 §2).
-    """
-
-    class OneLine(UniqueUnstructuredHeader):
-        def fold(self, *, policy: Policy) -> str:
-            return f"List-Unsubscribe: {self}{policy.linesep}"
-
-    headers = HeaderRegistry()
-    headers.map_to_type("list-unsubscribe", cast("type[BaseHeader]", OneLine))
-    return SMTP.clone(header_factory=headers)
-
-
-def _as_it_is(subject: str) -> str:
-    """Change a subject so that the mail library recognizes no encoded word (RFC 2047) in it.
-
-    The library would decode an encoded word, and write its content, even line breaks, into the
-    header.
-    """
-    return subject.replace("=?", "= ?")

@@ -1,68 +1,37 @@
-"""Changes of subscriptions, each in a transaction, and their rules."""
+"""Create, confirm, change and delete subscriptions."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from hashlib import sha256
 from typing import Final
 
 from msgspec import structs
 
 from cloudcore.clock import MICROSECONDS
 from cloudcore.db.base import Connection
-from cloudcore.errors import Conflict, InvalidInput, NotFound, TooManyConfirmations
+from cloudcore.errors import Conflict, NotFound
+from cloudcore.keyring import Keyring
 from cloudcore.notifications import delivery_rows, subscriptions
 from cloudcore.notifications.delivery_rows import wake
-from cloudcore.notifications.envelope import token_hash
 from cloudcore.notifications.publishing import release_waiting
 from cloudcore.notifications.subscriptions import SUBSCRIPTION_ROWS as ROWS
-from cloudcore.notifications.topic import SUBSCRIPTIONS, Subscription, SubscriptionMissing, Topic
+from cloudcore.notifications.topic import (
+    SUBSCRIPTIONS,
+    TOPIC,
+    Subscription,
+    SubscriptionMissing,
+    Topic,
+)
 from cloudcore.notifications.topics import ROWS as TOPICS
 from cloudcore.quotas.limits import check_limit
-from cloudcore.web.rate_limits import Budget, count_request
+from cloudcore.resources.confirmations import (
+    CONFIRMED,
+    BadToken,
+    count_confirmation,
+    token_hash,
+    unconfirmed,
+)
 
-_HOUR: Final = 3600
-OF_ENDPOINT: Final = Budget(limit=10, window_seconds=_HOUR, is_extended=False)
-"""Requests to confirm to a mailbox or a URL, of all accounts together."""
-OF_ACCOUNT: Final = Budget(limit=300, window_seconds=_HOUR, is_extended=False)
-"""Requests to confirm of an account to all endpoints."""
-
-
-def count_ask(tx: Connection, subscription: Subscription, now: int) -> None:
-    """Count a request to confirm, as the endpoint may belong to a stranger.
-
-    Raise `TooManyConfirmations` if this endpoint, or all endpoints of the account together, got too
-    many requests.
-    """
-    subjects = (
-        ("notifications endpoint", _endpoint(subscription), OF_ENDPOINT),
-        ("notifications account", subscription.account_id, OF_ACCOUNT),
-    )
-    for name, subject, budget in subjects:
-        status = count_request(tx, name, subject, budget, now)
-        if status.is_refused:
-            raise TooManyConfirmations(
-                f"too many requests to confirm: at most {OF_ENDPOINT.limit} an hour to an endpoint,"
-                f" and {OF_ACCOUNT.limit} of an account",
-                retry_after=status.reset,
-            )
-
-
-def _endpoint(subscription: Subscription) -> str:
-    """Return the key under which requests to an endpoint are counted.
-
-    It is a digest: of a URL without its query, or of a mail address without tag and case.
-    """
-    if subscription.protocol == "email":
-        local, _, domain = subscription.endpoint.rpartition("@")
-        common = f"{local.partition('+')[0]}@{domain}".lower()
-    else:
-        common = subscription.endpoint.partition("?")[0]
-    return sha256(common.encode()).hexdigest()
-
-
-CONFIRMATION_SECONDS: Final = 72 * 3600
-"""How long a request to confirm is valid."""
 COSIGN_SECONDS: Final = 24 * 3600
 """How long a rotated secret still signs, beside the new one."""
 
@@ -71,34 +40,16 @@ Finish = Callable[[Connection, Subscription], Subscription]
 """Checks and completes a new subscription; an error that it raises prevents the creation."""
 
 
-class BadToken(InvalidInput):
-    """The token is unknown, expired or superseded; callers cannot tell which."""
-
-    def __init__(self) -> None:
-        super().__init__(
-            "the token confirms no subscription: it is unknown, expired, used, or there is a newer"
-            " one",
-            field="token",
-            reason="unknown",
-        )
-
-
-def pending(subscription: Subscription, nonce: str, token: str, now: int) -> Subscription:
-    """Return a subscription that waits to be confirmed with this token."""
-    return structs.replace(
-        subscription,
-        status="pending_confirmation",
-        confirmation_nonce=nonce,
-        confirmation_hash=token_hash(token),
-        confirmation_expires_at=now + CONFIRMATION_SECONDS * MICROSECONDS,
-        active_since=None,
-    )
+def pending(subscription: Subscription, keyring: Keyring, now: int) -> Subscription:
+    """Return a subscription that waits to be confirmed by a new token."""
+    fields = unconfirmed(keyring, TOPIC.service, subscription.id, now)
+    return structs.replace(subscription, status="pending_confirmation", active_since=None, **fields)
 
 
 def find_or_create(
     tx: Connection, topic: Topic, wanted: Subscription, finish: Finish, now: int
 ) -> Subscription:
-    """Return a topic's subscription to an endpoint; create it if there is none.
+    """Return the subscription of an endpoint to a topic; create it if there is none.
 
     A new subscription is completed by `finish`; unless it is already active, its endpoint is asked
     to confirm it.
@@ -169,41 +120,39 @@ def check_has_secret(subscription: Subscription) -> None:
 
 
 def resend_confirmation(
-    tx: Connection, subscription: Subscription, nonce: str, token: str, now: int
+    tx: Connection, subscription: Subscription, keyring: Keyring, now: int
 ) -> Subscription:
     """Ask the endpoint again to confirm, with a new token; return the subscription.
 
     Raise `Conflict` if the subscription is already confirmed; `TooManyConfirmations` if this
     endpoint, or all endpoints of the account together, got too many requests.
     """
-    # First: a step too locks its job, and then the subscription.
+    # First, as a step locks its job before the subscription.
     wake(tx, subscription.account_id, subscription.id, now)
     found = ROWS.lock(tx, subscription.account_id, subscription.id)
     if found.status == "confirmed":
         raise Conflict("the subscription is confirmed", status=found.status)
-    changed = structs.replace(pending(found, nonce, token, now), updated_at=now)
+    changed = structs.replace(pending(found, keyring, now), updated_at=now)
     ROWS.save(tx, changed)
     _ask(tx, changed, now)
     return changed
 
 
 def confirm(tx: Connection, token: str, now: int) -> tuple[Subscription, Topic]:
-    """Confirm the subscription that waits for this token; return it with its topic.
+    """Confirm the subscription that waits for this token; return (subscription, topic).
 
     Raise `BadToken` if no subscription waits for the token, or the token has expired.
     """
     found = subscriptions.lock_confirmed_by(tx, token_hash(token))
     if found is None or (found.confirmation_expires_at or 0) <= now:
-        raise BadToken
+        raise BadToken("subscription")
     confirmed = structs.replace(
         found,
         status="confirmed",
-        confirmation_nonce=None,
-        confirmation_hash=None,
-        confirmation_expires_at=None,
         active_since=now,
         faults=(),
         updated_at=now,
+        **CONFIRMED,
     )
     ROWS.save(tx, confirmed)
     delivery_rows.remove_requests(tx, confirmed.account_id, confirmed.id)
@@ -216,7 +165,10 @@ def confirm(tx: Connection, token: str, now: int) -> tuple[Subscription, Topic]:
 def unsubscribe(
     tx: Connection, account_id: str, subscription_id: str
 ) -> tuple[Subscription, Topic] | None:
-    """Delete a subscription for its recipient; return (subscription, topic), or None if missing."""
+    """Delete a subscription at its recipient's request; return (subscription, topic).
+
+    Return None if there is no such subscription.
+    """
     found = subscriptions.find_with_topic(tx, account_id, subscription_id)
     if found is None or not subscriptions.remove_subscription(tx, account_id, subscription_id):
         return None
@@ -224,9 +176,10 @@ def unsubscribe(
 
 
 def _ask(tx: Connection, subscription: Subscription, now: int) -> None:
-    """Count a request to confirm, and insert the delivery that makes it."""
-    count_ask(tx, subscription, now)
-    ids = (subscription.account_id, subscription.id)
+    """Count a request to confirm, and insert its delivery in place of earlier requests."""
+    account_id, endpoint = subscription.account_id, subscription.endpoint
+    count_confirmation(tx, TOPIC.service, "endpoint", endpoint, account_id, now)
+    ids = (account_id, subscription.id)
     wake(tx, *ids, now)
     delivery_rows.remove_requests(tx, *ids)
     delivery_rows.add_delivery(tx, *ids, None, now)

@@ -45,7 +45,7 @@ ONE: Final = PATH + "/{subscription_id:str}"
 
 
 class _OwnQueues(NamedTuple):
-    """The queues of an account to which the caller itself may send."""
+    """Finds queues of an account to which the caller may send."""
 
     ctx: RequestContext
     needs: NotificationNeeds
@@ -64,9 +64,7 @@ class _OwnQueues(NamedTuple):
         return self.crn_of(tx, policy.dead_letter_queue, "redrive_policy.dead_letter_queue")
 
 
-async def authorized_subscription(
-    ctx: RequestContext, topic_id: str, subscription_id: str
-) -> Subscription:
+async def _authorized(ctx: RequestContext, topic_id: str, subscription_id: str) -> Subscription:
     """Return a subscription of the caller's account if the route's action is allowed on its topic.
 
     Raise `SubscriptionMissing` if the topic has no such subscription.
@@ -101,8 +99,6 @@ async def subscribe(
     endpoint = await _endpoint(needs, data)
     subscription_id, now = ctx.new_id(), ctx.clock()
     secret = envelope.new_secret() if data.protocol in WEBHOOKS else None
-    nonce = envelope.new_nonce()
-    token = envelope.confirmation_token(ctx.keyring, subscription_id, nonce)
     wanted = Subscription(
         id=subscription_id,
         account_id=topic.account_id,
@@ -122,7 +118,7 @@ async def subscribe(
         else None,
     )
     if data.protocol != "queue":
-        wanted = subscribing.pending(wanted, nonce, token, now)
+        wanted = subscribing.pending(wanted, ctx.keyring, now)
 
     queues = _OwnQueues(ctx, needs, topic.account_id)
 
@@ -172,7 +168,7 @@ async def get_subscription(
     topic_id: FromPath[str], subscription_id: FromPath[str], ctx: Context
 ) -> ResponseBody:
     """Return a subscription, with the faults of its deliveries."""
-    found = await authorized_subscription(ctx, topic_id, subscription_id)
+    found = await _authorized(ctx, topic_id, subscription_id)
     return SUBSCRIPTIONS.at(ctx.clock())(found)
 
 
@@ -185,7 +181,7 @@ async def update_subscription(
     needs: Needs[NotificationNeeds],
 ) -> Reply[ResponseBody]:
     """Change the settings of a subscription; protocol and endpoint are fixed."""
-    found = await authorized_subscription(ctx, topic_id, subscription_id)
+    found = await _authorized(ctx, topic_id, subscription_id)
     changes = changes_of(data, Subscribe)
     if "filter_policy" in changes:
         check_filter(changes["filter_policy"])
@@ -209,7 +205,7 @@ async def delete_subscription(
     topic_id: FromPath[str], subscription_id: FromPath[str], ctx: Context
 ) -> None:
     """Delete a subscription: nothing more is delivered, not even messages published before."""
-    found = await authorized_subscription(ctx, topic_id, subscription_id)
+    found = await _authorized(ctx, topic_id, subscription_id)
     await ctx.database.write(subscribing.delete_subscription, found)
 
 
@@ -238,7 +234,7 @@ async def get_signing_secret(
     topic_id: FromPath[str], subscription_id: FromPath[str], ctx: Context
 ) -> SigningSecret:
     """Return the secrets that sign the deliveries to a webhook."""
-    found = await authorized_subscription(ctx, topic_id, subscription_id)
+    found = await _authorized(ctx, topic_id, subscription_id)
     subscribing.check_has_secret(found)
     return _secret(ctx, found)
 
@@ -252,7 +248,7 @@ async def rotate_signing_secret(
     topic_id: FromPath[str], subscription_id: FromPath[str], ctx: Context
 ) -> Reply[SigningSecret]:
     """Give a webhook a new secret; for 24 hours the previous one also signs each delivery."""
-    found = await authorized_subscription(ctx, topic_id, subscription_id)
+    found = await _authorized(ctx, topic_id, subscription_id)
     sealed = envelope.seal_secret(ctx.keyring, found.id, envelope.new_secret())
     return await ctx.commit(
         subscribing.rotate_secret,
@@ -277,16 +273,10 @@ async def resend_confirmation(
     An endpoint is asked at most 10 times an hour, and an account's endpoints 300 times; then it is
     429.
     """
-    found = await authorized_subscription(ctx, topic_id, subscription_id)
-    nonce = envelope.new_nonce()
-    token = envelope.confirmation_token(ctx.keyring, found.id, nonce)
+    found = await _authorized(ctx, topic_id, subscription_id)
+    now = ctx.clock()
     return await ctx.commit(
-        subscribing.resend_confirmation,
-        found,
-        nonce,
-        token,
-        ctx.clock(),
-        wrap=SUBSCRIPTIONS.at(ctx.clock()),
+        subscribing.resend_confirmation, found, ctx.keyring, now, wrap=SUBSCRIPTIONS.at(now)
     )
 
 

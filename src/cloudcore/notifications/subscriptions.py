@@ -105,7 +105,7 @@ _SAVE_FAULTS: Final = Statement(
 def find_same(
     tx: Connection, account_id: str, topic_id: str, protocol: Protocol, endpoint: str
 ) -> Subscription | None:
-    """Return a topic's subscription to an endpoint, or None."""
+    """Return the subscription of an endpoint to a topic, or None if there is none."""
     of = {"account_id": account_id, "topic_id": topic_id}
     return SUBSCRIPTION_ROWS.read_one(tx, _FIND_SAME, **of, protocol=protocol, endpoint=endpoint)
 
@@ -122,7 +122,10 @@ def find_with_topic(
 
 
 def lock_confirmed_by(tx: Connection, token_hash: bytes) -> Subscription | None:
-    """Return the subscription with this hash of its token, locked until `tx` ends, or None."""
+    """Return the subscription whose confirmation token has this hash, or None.
+
+    The subscription is locked until `tx` ends.
+    """
     return SUBSCRIPTION_ROWS.read_one(tx, _LOCK_CONFIRMED_BY, confirmation_hash=token_hash)
 
 
@@ -137,7 +140,10 @@ def list_subscriptions(
 def list_active(
     tx: Connection, account_id: str, topic_id: str, published_at: int, after: str, limit: int
 ) -> list[tuple[str, dict[str, list[str]]]]:
-    """Return (id, filter) of the subscriptions active at `published_at`, after the id `after`."""
+    """Return (id, filter) of a page of the subscriptions that were active at `published_at`.
+
+    The page begins after the id `after`, and has up to `limit` subscriptions.
+    """
     of = {"account_id": account_id, "topic_id": topic_id, "published_at": published_at}
     rows = tx.rows(_LIST_ACTIVE, **of, after=after, limit=limit)
     return [(row[0], msgspec.json.decode(row[1])) for row in rows]

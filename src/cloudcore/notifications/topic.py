@@ -145,7 +145,7 @@ def message_size(message: Publication) -> int:
 
 
 def check_filter(policy: FilterPolicy) -> None:
-    """Raise `InvalidInput` for a filter with an impossible attribute name, or too many values."""
+    """Raise `InvalidInput` for a filter with a malformed attribute name, or too many values."""
     for name in policy:
         if not _ATTRIBUTE.fullmatch(name):
             raise invalid_field(
@@ -288,11 +288,6 @@ class Subscription(Record, frozen=True, kw_only=True):
     active_since: Annotated[int | None, own(form="time", hidden=True)] = None
     """Messages published from this time on are delivered; None until it is confirmed."""
 
-    @property
-    def is_webhook(self) -> bool:
-        """Return True if deliveries go over HTTP."""
-        return self.protocol in WEBHOOKS
-
 
 SUBSCRIPTION: Final = Resource(
     record=Subscription,
@@ -300,8 +295,8 @@ SUBSCRIPTION: Final = Resource(
     one="subscription",
     many="subscriptions",
     key="id",
-    # By hand: it is below a topic, on which its rights are; a second request to subscribe an
-    # endpoint finds the first; and it names queues of which the transaction must see no other.
+    # The routes are written by hand: rights are those on the topic; a second request to subscribe
+    # an endpoint finds the first subscription; and a change resolves queues in its transaction.
     methods=(),
     methods_with_events=(),
     warnings=frozenset({"ENDPOINT_FAILED", "ENDPOINT_TIMEOUT", "ENDPOINT_UNREACHABLE"}),

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Annotated, Final
 
 from litestar import delete, post
 from litestar.params import FromPath, JSONBody
 from msgspec import Meta, field
 
-from cloudcore.db.base import Connection
 from cloudcore.notifications import publishing
 from cloudcore.notifications.needs import NotificationNeeds
 from cloudcore.notifications.topic import TOPIC, check_message
@@ -71,24 +71,18 @@ async def publish_message(
     check_message(data.message, data.subject, data.attributes)
     topic = await TOPICS.authorized(ctx, topic_id)
     now = ctx.clock()
-
     is_counted = needs.room.is_due(topic.account_id, now)
-
-    def publish(tx: Connection) -> str:
-        return publishing.publish(
-            tx,
-            topic,
-            data.message,
-            data.subject,
-            data.attributes,
-            now,
-            content_type=data.content_type,
-            checks_room=is_counted,
-        )
-
+    publish = partial(publishing.publish, content_type=data.content_type, checks_room=is_counted)
     # Messages pass by the thousand; the audit log has who made, changed and deleted their topic.
     reply = await ctx.commit(
-        publish, wrap=lambda made: Published(message_id=made), details=lambda _: None
+        publish,
+        topic,
+        data.message,
+        data.subject,
+        data.attributes,
+        now,
+        wrap=lambda made: Published(message_id=made),
+        details=lambda _: None,
     )
     if is_counted:
         needs.room.note(topic.account_id, now)

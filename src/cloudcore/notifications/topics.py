@@ -125,19 +125,8 @@ forget_old_missing: Final = deletion(_m.last_at, kept_seconds=WAITING_SECONDS)
 
 
 def note_missing(tx: Connection, account_id: str, crn: str, events: int, now: int) -> None:
-    """Store that a topic does not exist, and that `events` more were sent to it."""
+    """Store that a topic does not exist; add `events` to the number of events sent to the topic."""
     tx.execute(_NOTE_MISSING, account_id=account_id, crn=crn, events=events, now=now)
-
-
-def forget_missing(tx: Connection, account_id: str, crn: str) -> None:
-    """Delete the record of a missing topic, which now exists."""
-    tx.execute(_FORGET_MISSING, account_id=account_id, crn=crn)
-
-
-def list_missing(tx: Connection, account_id: str, crns: Sequence[str]) -> dict[str, MissingTopic]:
-    """Map CRN to the record of a missing topic, for those among `crns`."""
-    rows = tx.rows(_LIST_MISSING, account_id=account_id, crns=text_list(crns))
-    return {row[0]: MissingTopic(*row) for row in rows}
 
 
 def add_waiting(tx: Connection, event: OutboxEvent, crn: str) -> bool:
@@ -198,7 +187,7 @@ class TopicState(NamedTuple):
 def _found(tx: Connection, topic: Topic, old: Topic | None) -> Topic:
     """If a topic is new, delete the record that it was missing; return the topic."""
     if old is None:
-        forget_missing(tx, topic.account_id, topic.crn)
+        tx.execute(_FORGET_MISSING, account_id=topic.account_id, crn=topic.crn)
     return topic
 
 
@@ -227,13 +216,15 @@ TOPICS: Final = Methods(
 def states_of(
     tx: Connection, account_id: str, region: str, crns: Sequence[str]
 ) -> dict[str, TopicState]:
-    """Map each of these CRNs of an account's topics to the topic's state."""
+    """Return the state of each of the account's topics in `crns`, by CRN."""
     if not crns:
         return {}
     names = {crn: Crn.parse(crn).name for crn in crns}
     named = text_list(list(names.values()))
     rows = tx.rows(_IDS_NAMED, account_id=account_id, region=region, names=named)
     ids = {row[0]: row[1] for row in rows}
-    absent = [crn for crn in crns if names[crn] not in ids]
-    known = list_missing(tx, account_id, absent) if absent else {}
-    return {crn: TopicState(ids.get(name), known.get(crn)) for crn, name in names.items()}
+    missing: dict[str, MissingTopic] = {}
+    if absent := [crn for crn in crns if names[crn] not in ids]:
+        found = tx.rows(_LIST_MISSING, account_id=account_id, crns=text_list(absent))
+        missing = {row[0]: MissingTopic(*row) for row in found}
+    return {crn: TopicState(ids.get(name), missing.get(crn)) for crn, name in names.items()}

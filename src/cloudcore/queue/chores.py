@@ -18,7 +18,7 @@ _EVERY_POSITION: Final = (1 << 63) - 1
 
 
 async def settle_queues(needs: QueueNeeds) -> None:
-    """Settle due messages of all queues, a hundred per transaction, and delete purged ones."""
+    """Settle the due messages of all queues, a hundred per transaction; delete purged messages."""
     after = ""
     while queues := await needs.database.read(list_live, after, _PAGE):
         for queue in queues:
@@ -28,7 +28,7 @@ async def settle_queues(needs: QueueNeeds) -> None:
 
 
 async def erase_deleted_queues(needs: QueueNeeds) -> None:
-    """Delete the messages of deleted queues, and then their rows."""
+    """Delete the messages of deleted queues, and then the queues' rows."""
     after = ""
     while found := await needs.database.read(list_deleted, after, _PAGE):
         for account_id, queue_id in found:

@@ -12,7 +12,6 @@ import random
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from typing import Final, TypeVar
 
 from cloudcore.clock import MICROSECONDS, Clock
@@ -26,19 +25,18 @@ _BLIND_SECONDS: Final = 1.0
 """Pause in seconds between reads of the queue while the database's version is unknown."""
 
 
-class ConsumerSignals:
-    """Wakes the consumers of this process that wait for messages of a queue."""
+class Consumers:
+    """The consumers of this process that wait for messages of queues."""
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, clock: Clock) -> None:
+        self._database = database
+        self._clock = clock
         self._waiting: dict[str, deque[asyncio.Event]] = {}
         database.listen(self.notify_all)
 
     def notify(self, queue_id: str, count: int) -> None:
         """Wake the longest waiting consumers of a queue, one for each of `count` messages."""
-        waiting = self._waiting.get(queue_id)
-        if waiting is None:
-            return
-        asleep = [each for each in waiting if not each.is_set()]
+        asleep = [each for each in self._waiting.get(queue_id, ()) if not each.is_set()]
         for each in asleep[:count]:
             each.set()
 
@@ -49,7 +47,7 @@ class ConsumerSignals:
                 each.set()
 
     @contextmanager
-    def waiting(self, queue_id: str) -> Iterator[asyncio.Event]:
+    def _woken(self, queue_id: str) -> Iterator[asyncio.Event]:
         """Yield an event that is set when messages are sent to a queue."""
         event = asyncio.Event()
         self._waiting.setdefault(queue_id, deque()).append(event)
@@ -63,16 +61,7 @@ class ConsumerSignals:
             elif event.is_set():  # this consumer may have left without reading the queue
                 self.notify(queue_id, 1)
 
-
-@dataclass(slots=True)
-class Waiter:
-    """Waits until a consumer gets messages of a queue."""
-
-    database: Database
-    clock: Clock
-    signals: ConsumerSignals
-
-    async def first(
+    async def wait_for(
         self,
         queue_id: str,
         seconds: float,
@@ -89,12 +78,12 @@ class Waiter:
         loop = asyncio.get_running_loop()
         end = loop.time() + seconds
         has_waited = False
-        with self.signals.waiting(queue_id) as woken:
+        with self._woken(queue_id) as woken:
             while True:
                 woken.clear()
-                version = self.database.version()
+                version = self._database.version()
                 due = await due_at()
-                if due is not None and due <= self.clock():
+                if due is not None and due <= self._clock():
                     if has_waited:
                         try:
                             await check()
@@ -108,7 +97,7 @@ class Waiter:
                 if left <= 0:
                     return []
                 if due is not None:
-                    left = min(left, (due - self.clock()) / MICROSECONDS)
+                    left = min(left, (due - self._clock()) / MICROSECONDS)
                 await self._changed(woken, version, left)
                 has_waited = True
 
@@ -122,6 +111,6 @@ class Waiter:
             with suppress(TimeoutError):
                 async with asyncio.timeout(pause):
                     await woken.wait()
-            now = self.database.version()
+            now = self._database.version()
             if now != version if now is not None else loop.time() >= blind_until:
                 return

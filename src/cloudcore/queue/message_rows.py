@@ -191,7 +191,7 @@ def add_messages(
 
 
 def lock_oldest(tx: Connection, queue: Queue, kept_from: int, limit: int) -> list[tuple[str, int]]:
-    """Lock the oldest messages that can be leased; return their (id, size).
+    """Lock the oldest messages that can be leased; return (id, size in bytes) of each.
 
     Skip locked rows, and messages queued at or before `kept_from`, which have expired.
     """
@@ -285,7 +285,7 @@ def has_purged(tx: Connection, account_id: str, queue_id: str, purged_through: i
 
 
 def has_due(tx: Connection, queue: Queue, kept_from: int, now: int) -> bool:
-    """Return True if the retention of the oldest visible message, a delay or a lease has ended.
+    """Return True if a delay, a lease, or the retention of the oldest visible message has ended.
 
     The retention of messages queued at or before `kept_from` has ended.
     """
@@ -307,7 +307,7 @@ def used(tx: Connection, queue: Queue) -> tuple[int, int]:
 
 
 def depth(tx: Connection, queue: Queue, now: int) -> Depth:
-    """Count the messages of a queue; those whose lease or delay has ended are visible."""
+    """Count the messages of a queue; those whose lease or delay has ended count as visible."""
     within = _kept_in(queue)
     visible = tx.row(_COUNT_VISIBLE, **within)
     hidden = tx.row(_COUNT_HIDDEN, **within, now=now)

@@ -174,7 +174,7 @@ def lease_messages(
 def acknowledge(
     tx: Connection, queue: Queue, lease_ids: Sequence[str], now: int
 ) -> tuple[list[str], list[FailedLease]]:
-    """Delete messages of leases that have not ended; return (these leases' ids, failed leases)."""
+    """Delete the messages whose lease has not ended; return (ids of the leases, failed leases)."""
     held, failed = _held(tx, queue, lease_ids, now)
     if held:
         message_rows.delete_messages(tx, queue, list(held.values()))
@@ -184,7 +184,7 @@ def acknowledge(
 def extend(
     tx: Connection, queue: Queue, lease_ids: Sequence[str], lease_seconds: int, now: int
 ) -> tuple[list[str], list[FailedLease]]:
-    """Set the end of leases that have not ended, in seconds from now; 0 ends them.
+    """Let the leases that have not ended end in `lease_seconds`; 0 ends them now.
 
     Return (ids of the extended leases, failed leases).
     """
@@ -200,11 +200,11 @@ def has_due(tx: Connection, queue: Queue, now: int) -> bool:
 
 
 def settle(tx: Connection, queue: Queue, now: int) -> int:
-    """Settle messages whose delay, lease or retention has ended, up to a maximum; return how many.
+    """Settle messages whose delay, lease or retention has ended; return the number of messages.
 
     A message whose retention has ended is deleted. A message whose lease has ended can be leased
-    again, unless it reached the redrive policy's maximum of leases: then it is moved to the
-    dead-letter queue.
+    again, or moves to the dead-letter queue if it was leased as often as the redrive policy allows.
+    One call settles up to `SETTLED_AT_ONCE` expired messages, and as many others.
     """
     kept_from = _kept_from(queue, now)
     gone = message_rows.lock_expired(tx, queue, kept_from, SETTLED_AT_ONCE)
@@ -295,7 +295,7 @@ def _made(queue: Queue, new: NewMessage, now: int) -> Message:
 
 
 def _kept_from(queue: Queue, now: int) -> int:
-    """Return the moment up to which queued messages have expired, in microseconds."""
+    """Return a moment in microseconds since the epoch; messages queued until then have expired."""
     return now - queue.retention_seconds * MICROSECONDS
 
 

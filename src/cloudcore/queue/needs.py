@@ -9,7 +9,7 @@ from typing import Final
 from cloudcore.clock import Clock
 from cloudcore.db.base import Connection, Database
 from cloudcore.ports import Opening, Port, offer
-from cloudcore.queue.long_polling import ConsumerSignals, Waiter
+from cloudcore.queue.long_polling import Consumers
 from cloudcore.queue.messages import NewMessage, send_messages
 from cloudcore.queue.queue import Queue, check_message
 from cloudcore.queue.queues import ROWS
@@ -78,22 +78,18 @@ class QueueNeeds:
 
     database: Database
     clock: Clock
-    signals: ConsumerSignals
-    waiter: Waiter
+    consumers: Consumers
     room: QuotaChecks
 
     @classmethod
     def of(cls, database: Database, clock: Clock) -> QueueNeeds:
-        """Return the dependencies of one process, with new consumer signals."""
-        signals = ConsumerSignals(database)
-        waiter = Waiter(database, clock, signals)
-        return cls(
-            database=database, clock=clock, signals=signals, waiter=waiter, room=QuotaChecks()
-        )
+        """Return the dependencies of one process, without consumers at first."""
+        consumers = Consumers(database, clock)
+        return cls(database=database, clock=clock, consumers=consumers, room=QuotaChecks())
 
 
 async def open_needs(opening: Opening) -> QueueNeeds:
-    """Return this process's dependencies."""
+    """Return what the queue family needs in this process."""
     return QueueNeeds.of(opening.install.database, opening.install.clock)
 
 

@@ -10,7 +10,16 @@ from msgspec import Meta, field
 
 from cloudcore.errors import NotFound, invalid_field
 from cloudcore.quotas.quota import Quota
-from cloudcore.resources.resource import Filter, Record, Reference, Resource, fixed, given, own
+from cloudcore.resources.resource import (
+    Description,
+    Filter,
+    Record,
+    Reference,
+    Resource,
+    ResourceName,
+    given,
+    own,
+)
 
 QUEUE_MESSAGES: Final = Quota("queue_messages", 100_000, "messages of a queue", per="queue")
 QUEUE_BYTES: Final = Quota(
@@ -71,12 +80,8 @@ LeaseSeconds = Annotated[int, Meta(ge=1, le=43_200)]
 class Queue(Record, frozen=True, kw_only=True):
     """A queue."""
 
-    name: Annotated[
-        str,
-        Meta(min_length=1, max_length=63),
-        fixed("1 to 63 of a-z 0-9 . _ -; fixed", heading="NAME"),
-    ]
-    description: Annotated[str, Meta(max_length=1000), given('for persons; "" takes it away')] = ""
+    name: ResourceName
+    description: Description = ""
     retention_seconds: Annotated[
         int,
         Meta(ge=60, le=1_209_600),

@@ -57,7 +57,7 @@ class QueueDepth(ResponseBody):
 
 
 def _last_position(queue_id: str) -> object:
-    """Return an expression for the last position in a queue; `purged_through` if it is empty.
+    """Return an SQL expression for the last position in a queue, or `purged_through` if empty.
 
     `queue_id` is the name of the bind parameter for the queue's id.
     """
@@ -139,7 +139,7 @@ def list_live(tx: Connection, after: str, limit: int) -> Sequence[Queue]:
 
 
 def list_deleted(tx: Connection, after: str, limit: int) -> list[tuple[str, str]]:
-    """Return (account id, queue id) of deleted queues that still have a row, after an id."""
+    """Return (account id, queue id) of deleted queues that have a row, after the id `after`."""
     return [(row[0], row[1]) for row in tx.rows(_LIST_DELETED, after=after, limit=limit)]
 
 
@@ -151,7 +151,7 @@ def erase_queue(tx: Connection, account_id: str, queue_id: str) -> None:
 def _check_redrive(tx: Connection, queue: Queue, old: Queue | None) -> Queue:
     """Raise `InvalidInput` for a cycle of dead-letter queues; else return `queue`.
 
-    Lock a new dead-letter queue, so that it is not deleted; raise `QueueMissing` if it is.
+    Lock a new dead-letter queue, so that it is not deleted; raise `QueueMissing` if it has been.
     """
     dead = queue.dead_letter_queue
     if dead is None or (old is not None and dead == old.dead_letter_queue):
@@ -171,7 +171,7 @@ def _check_redrive(tx: Connection, queue: Queue, old: Queue | None) -> Queue:
 
 
 def _check_sending(tx: Connection, queue: Queue) -> None:
-    """Raise `Conflict` if the queue to delete is the dead-letter queue of another."""
+    """Raise `Conflict` if the queue to delete is the dead-letter queue of another queue."""
     sending = ROWS.name_of_one_referring(tx, "dead_letter_queue", queue.account_id, queue.id)
     if sending is not None:
         raise Conflict(

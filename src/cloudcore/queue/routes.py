@@ -178,7 +178,7 @@ async def send_messages(
     )
     if is_counted:
         needs.room.note(queue.id, now)
-    needs.signals.notify(queue.id, len(new))
+    needs.consumers.notify(queue.id, len(new))
     return reply
 
 
@@ -208,7 +208,7 @@ async def lease_messages(
         return []
 
     check = partial(ctx.authorize_again, queue.crn)
-    leased = await needs.waiter.first(queue.id, data.wait_seconds, due_at, check, take)
+    leased = await needs.consumers.wait_for(queue.id, data.wait_seconds, due_at, check, take)
     return ManyLeasedMessages(messages=[_leased_message(each) for each in leased])
 
 
@@ -239,7 +239,7 @@ async def extend_leases(
         messages.extend, queue, data.lease_ids, data.lease_seconds, ctx.clock()
     )
     if data.lease_seconds == 0:
-        needs.signals.notify(queue.id, len(done))
+        needs.consumers.notify(queue.id, len(done))
     return Extended(extended=done, failures=failed)
 
 

@@ -1,4 +1,4 @@
-"""The queue family in a server."""
+"""The queue family at run time: its routes, schedules and port."""
 
 from __future__ import annotations
 

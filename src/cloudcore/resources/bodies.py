@@ -27,22 +27,21 @@ G = TypeVar("G", bound=RequestBody)
 
 @dataclass(frozen=True, kw_only=True)
 class Composite(Generic[R, G]):
-    """A field of the bodies that represents several fields of the record, or none (as a policy)."""
+    """A field of the bodies that represents several fields of the record, or none of them."""
 
     name: str
     words: str = ""
     """Its description in the OpenAPI document."""
     shown: Any
-    """Its type in answers; this may be the type in requests. Without `UnsetType`, all answers have
-    the field."""
+    """Its type in answers. Without `UnsetType`, all answers have the field."""
     given: type[G] | None = None
     """Its type in requests; None if only answers have it."""
     resolve: Callable[[RequestContext, G | None], Awaitable[Mapping[str, object]]] | None = None
     """Returns the fields of the record for the value in a request. It may read the database, and
     checks permissions."""
     show: Callable[[R], object] | None = None
-    """Returns the value in an answer, or `UNSET` to omit the field. If this is None, the value is
-    passed to `Bodies.shown`."""
+    """Returns the value in an answer, or `UNSET` to omit the field. If `show` is None, callers pass
+    the value to `Bodies.shown`."""
     after: str = ""
     """Name of the field after which this one is placed in bodies; by default, it is the last."""
 
@@ -109,13 +108,14 @@ class Bodies(Generic[R]):
         """Return the type of a list's query, such as ``QueueQuery``: the page, and the filters."""
         fields = self.of.fields
         wanted = [
-            (each.name, _filtered(fields, each.name) | None, None) for each in self.of.filters
+            (each.name, (fields[each.name].kind if each.name in fields else str) | None, None)
+            for each in self.of.filters
         ]
         doc = "The filters of a list."
         return self._made("", wanted, PageQuery, doc, self._filter_words, suffix="Query")
 
     def shown(self, found: R, **more: object) -> ResponseBody:
-        """Return a resource as it appears in answers; `more` are composites not in the record."""
+        """Return a resource as it appears in answers; `more` has values of composites, by name."""
         values: dict[str, object] = {
             "id": found.id,
             "crn": None if getattr(found, self.of.key) is None else self.of.crn_of(found),
@@ -237,7 +237,3 @@ def _joined(fields: Iterable[Any], parts: Iterable[tuple[str, Any]]) -> Sequence
         names = [each[0] for each in joined]
         joined.insert(names.index(after) + 1 if after else len(joined), part)
     return joined
-
-
-def _filtered(fields: Mapping[str, Described], name: str) -> Any:  # noqa: ANN401 - a type
-    return fields[name].kind if name in fields else str

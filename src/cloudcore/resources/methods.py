@@ -1,8 +1,8 @@
 """The standard methods of a resource: create, list, get, update and delete (AIP-131 to 135).
 
-Each is a change in a transaction, and the handler around it; `cloudcore.resources.routes` makes
-their routes. Custom methods are handlers written by the family, which get the record by
-`authorized` and answer with `one`.
+Each method has a handler of requests (``answer_…``); those that change something also have a
+function for the transaction. `cloudcore.resources.routes` makes the routes. Custom methods are
+handlers written by the family, which get the record by `authorized` and answer with `one`.
 """
 
 from __future__ import annotations
@@ -34,7 +34,10 @@ _UNRESOLVED: Final = Reference("")
 
 
 class Referrer(NamedTuple):
-    """A kind of resource whose `field` may refer to this resource, which prevents the deletion."""
+    """Another kind of resource, whose `field` may refer to a record of these `Methods`.
+
+    Such a reference prevents the deletion of the record.
+    """
 
     rows: Rows[Any]
     field: str
@@ -69,7 +72,7 @@ class Methods(Generic[R]):
         lambda change, needs: change(needs)
     )
     """Runs a change with the family's needs. If `after` undid the change for a reason that this
-    function can fix, it fixes that and runs the change again."""
+    function can remove, it removes the reason and runs the change again."""
     composites: Sequence[Composite[R, Any]] = ()
     targets: Mapping[str, Rows[Any]] = field(default_factory=dict)
     """The rows to which reference fields refer, by field."""
@@ -97,7 +100,7 @@ class Methods(Generic[R]):
         return self.bodies.answers
 
     def one(self, found: R, **more: object) -> ResponseBody:
-        """Return the answer for a record; `more` are composite fields not in the record."""
+        """Return the answer for a record; `more` has values of composite fields, by name."""
         return self.answers.one(found, **more)
 
     def at(self, now: int) -> Callable[[R], ResponseBody]:
@@ -106,7 +109,10 @@ class Methods(Generic[R]):
 
     @staticmethod
     def details_if_changed(now: int) -> Callable[[R], Mapping[str, object] | None]:
-        """Return the `details` for `RequestContext.commit`: None for an unchanged record."""
+        """Return a function for the `details` of `RequestContext.commit`.
+
+        It returns None for a record that was not changed at `now`.
+        """
         return lambda found: {} if found.updated_at == now else None
 
     def location(self, made: R) -> str:
@@ -149,7 +155,8 @@ class Methods(Generic[R]):
     def remove(self, tx: Connection, found: R, now: int) -> None:
         """Delete a record.
 
-        Raise `NotFound` if it was deleted meanwhile, `Conflict` if another resource refers to it.
+        Raise `NotFound` if the record was deleted meanwhile, `Conflict` if another resource refers
+        to it.
         """
         old = self.rows.lock(tx, found.account_id, found.id)
         for rows, referring in self.referrers:
@@ -214,7 +221,7 @@ class Methods(Generic[R]):
         return values
 
     def new(self, ctx: RequestContext, values: Mapping[str, Any]) -> R:
-        """Return a new record of the caller's account; raise `AccessDenied` if policies refuse."""
+        """Return a new record, not stored yet; raise `AccessDenied` if policies refuse it."""
         now = ctx.clock()
         made = self.check(
             self.of.record(
@@ -233,7 +240,7 @@ class Methods(Generic[R]):
         return made
 
     async def resolved(self, ctx: RequestContext, values: dict[str, Any]) -> dict[str, Any]:
-        """Return `values` with references and composite fields resolved."""
+        """Return `values` as a record has them: look up references, replace composite fields."""
         for part in self.bodies.composites:
             if part.resolve is not None and part.name in values:
                 values |= await part.resolve(ctx, values.pop(part.name))

@@ -28,7 +28,7 @@ from typing import (
     get_origin,
 )
 
-from msgspec import NODEFAULT, Struct, structs
+from msgspec import NODEFAULT, Meta, Struct, structs
 from msgspec import field as struct_field
 
 from cloudcore.iam.vocabulary import ResourceKind
@@ -67,6 +67,13 @@ class Field(NamedTuple):
 given: Final = partial(Field, "given")
 fixed: Final = partial(Field, "fixed")
 own: Final = partial(Field, "own")
+ResourceName = Annotated[
+    str,
+    Meta(min_length=1, max_length=63),
+    fixed("1 to 63 of a-z 0-9 . _ -; fixed", heading="NAME"),
+]
+"""A name that the owner chooses at the creation; `check_name` checks the characters."""
+Description = Annotated[str, Meta(max_length=1000), given('for persons; "" takes it away')]
 
 
 class Record(Struct, kw_only=True, frozen=True):
@@ -133,17 +140,12 @@ class Described(NamedTuple):
     @property
     def is_optional(self) -> bool:
         """Return True if the field may be None."""
-        return type(None) in _members(self.bare)
-
-    @property
-    def bare(self) -> Any:  # noqa: ANN401 - a type
-        """Return the field's type without bounds, at the outermost level."""
-        return bare(self.kind)
+        return type(None) in _members(bare(self.kind))
 
     @property
     def plain(self) -> Any:  # noqa: ANN401 - a type
         """Return the field's type without bounds and without None."""
-        members = [bare(each) for each in _members(self.bare) if each is not type(None)]
+        members = [bare(each) for each in _members(bare(self.kind)) if each is not type(None)]
         return members[0] if len(members) == 1 else Union[tuple(members)]  # noqa: UP007
 
     @property
@@ -258,8 +260,8 @@ class Resource(Generic[R]):
     table: str = ""
     """Name of the table; by default `many`."""
     key: str = "name"
-    """The field that is unique within account and region, and that CRNs contain. Where the field
-    may be None, a resource without it has no CRN, and policies see its id."""
+    """The field that is unique within account and region, and that CRNs contain. If the field may
+    be None, a resource without a key has no CRN, and policies see the resource's id."""
     named: str = ""
     """The field by which people know a resource, if that is not the key."""
     check_key: Callable[[str], None] = check_name
@@ -290,7 +292,7 @@ class Resource(Generic[R]):
     states: Mapping[str, str] = field(default_factory=dict, hash=False)
     """Statuses whose beginning emits an event, with the sentence for the event."""
     state_data: Callable[[R], Mapping[str, object]] = lambda _found: {}
-    """Returns further data of these events, besides the resource, its status and its faults."""
+    """Returns further data of the events of `states`, besides the resource, status and faults."""
     keeps_deleted: bool = False
     """True if a deleted resource keeps its row for a while, without its name (``deleted_at``)."""
 
@@ -317,7 +319,7 @@ class Resource(Generic[R]):
 
     @property
     def room(self) -> Quota:
-        """Return the quota for the number that an account may have in a region."""
+        """Return the quota: how many of these resources an account may have in a region."""
         return Quota(self.many, self.quota, self.nouns)
 
     @property
@@ -369,7 +371,7 @@ class Resource(Generic[R]):
 
     @cached_property
     def state_events(self) -> Mapping[str, str]:
-        """Map statuses to the types of the events that their beginning emits."""
+        """Return the types of the events for the beginning of a status, by status."""
         return {each: f"{self.service}.{self.one}.{each}" for each in self.states}
 
     def tell_state(self, events: Events, tx: Connection, before: R, after: R) -> None:

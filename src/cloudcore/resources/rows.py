@@ -193,9 +193,9 @@ class Rows(Generic[R]):
         return found
 
     def lock(self, tx: Connection, account_id: str, found_id: str) -> R:
-        """Return a record; block its changes and its holders until `tx` ends.
+        """Return a record; until `tx` ends, block changes of it and calls of `hold` for it.
 
-        Raise `NotFound` if it was deleted.
+        Raise `NotFound` if the record was deleted.
         """
         found = self.try_lock(tx, account_id, found_id)
         if found is None:
@@ -211,7 +211,7 @@ class Rows(Generic[R]):
     ) -> tuple[R, R] | None:
         """Replace a record by `changed(record)`, which may use `tx`; return (old, new).
 
-        Return None if the record was deleted. If `changed` returns an equal one, store nothing.
+        Return None if the record was deleted. If `changed` returns an equal record, store nothing.
         """
         before = self.try_lock(tx, account_id, found_id)
         if before is None:
@@ -222,9 +222,10 @@ class Rows(Generic[R]):
         return before, after
 
     def hold(self, tx: Connection, account_id: str, found_id: str) -> R | None:
-        """Return a record, and prevent its deletion until `tx` ends, or None if that has begun.
+        """Return a record, and prevent its deletion until `tx` ends.
 
-        Several transactions may hold a record at the same time.
+        Return None if the record is deleted or being deleted. Several transactions may hold a
+        record at the same time.
         """
         return self.read_one(tx, self.statements["hold"], account_id=account_id, id=found_id)
 
@@ -237,9 +238,9 @@ class Rows(Generic[R]):
         after: str,
         limit: int,
     ) -> Sequence[R]:
-        """Return a page of records after an id, oldest first.
+        """Return a page of records after the id `after`, oldest first.
 
-        `asked` are the values of the filters, in order; an empty one selects all.
+        `asked` are the values of the filters, in order; an empty value selects all records.
         """
         where = {"account_id": account_id, "region": region, **self._asked(asked)}
         return self.read_all(tx, self.statements["list"], after=after, limit=limit, **where)
@@ -287,14 +288,14 @@ class Rows(Generic[R]):
         return row[0] if row else None
 
     def read_one(self, tx: Connection, statement: Statement, /, **parameters: object) -> R | None:
-        """Return the record that a query of `columns` finds, or None."""
+        """Return the record that a statement finds, or None; the statement selects `columns`."""
         row = tx.row(statement, **parameters)
         return None if row is None else self.record_of(row)
 
     def read_all(
         self, tx: Connection, statement: Statement, /, **parameters: object
     ) -> Sequence[R]:
-        """Return the records that a query of `columns` finds."""
+        """Return the records that a statement finds; the statement selects `columns`."""
         return [self.record_of(row) for row in tx.rows(statement, **parameters)]
 
     @property

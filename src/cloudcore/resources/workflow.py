@@ -52,20 +52,12 @@ R = TypeVar("R", bound=Worked)
 N = TypeVar("N", bound=WorkNeeds)
 
 
-def _same(found: R, _now: int) -> R:
-    return found
-
-
-def _nothing(_tx: Connection, _before: R, _after: R) -> None:
-    pass
-
-
 class Goal(NamedTuple):
-    """What is to be done with a record: the first step, and the generation that requests it."""
+    """What is to be done with a record: the first step, and the number of the request."""
 
     step: str
     generation: int = 0
-    """Goals with different numbers are different goals."""
+    """Number of the request. Goals with different numbers differ, even if the step is the same."""
 
 
 class StepAttempt(NamedTuple):
@@ -93,15 +85,16 @@ class Problem(NamedTuple):
 class StepDone(Generic[R]):
     """The result of a step that has succeeded."""
 
-    change: Callable[[R, int], R] = _same
+    change: Callable[[R, int], R] = lambda found, _now: found
     """Returns the record with the step's changes; a pure function. It gets the record, as it is in
     the transaction, and the moment."""
-    also: Callable[[Connection, R, R], None] = _nothing
+    also: Callable[[Connection, R, R], None] = lambda _tx, _before, _after: None
     """Stores or emits anything else; gets the record before and after the change."""
     faults: Sequence[Problem] = ()
     """Problems that become faults. Without any, the earlier faults end."""
     keeps_faults: bool = False
-    """True if the earlier faults remain in any case, unless `change` removes them."""
+    """True if the earlier faults remain even without new ones, except the `_OWN_CODES` of failed
+    attempts and what `change` removes."""
     next: str | None = None
     """The next step; None after the last one."""
     seconds: float = 0
@@ -112,12 +105,12 @@ class StepDone(Generic[R]):
 class StepRetry(Generic[R]):
     """The result of a step that is to be retried. The earlier faults remain."""
 
-    change: Callable[[R, int], R] = _same
-    also: Callable[[Connection, R, R], None] = _nothing
+    change: Callable[[R, int], R] = lambda found, _now: found
+    also: Callable[[Connection, R, R], None] = lambda _tx, _before, _after: None
     faults: Sequence[Problem] = ()
     seconds: float | None = None
-    """Pause before the retry; a retry after this pause counts as no try. If None, the pause is that
-    of the `Step`, doubled by each try."""
+    """Pause before the retry, which then does not count as a try. If None, the pause is that of the
+    `Step`, doubled by each try."""
 
 
 @dataclass(frozen=True)
@@ -225,7 +218,7 @@ class Work(Generic[R, N]):
         if found is None or goal is None:
             return Done(partial(self._end, *place, now))
         attempt = self._attempt(job.cursor, StepAttempt(goal, goal.step, 0, now))
-        if not attempt.step:  # the last one left the goal as it was: not at once again
+        if not attempt.step:  # the last step did not reach the goal: pause before the next round
             pause = self._steps[goal.step].first_retry_seconds
             return Next(attempt._replace(step=goal.step), delay_seconds=pause)
         step = self._steps[attempt.step]
@@ -242,7 +235,11 @@ class Work(Generic[R, N]):
         return Next(attempt._replace(tries=attempt.tries + 1), store, delay_seconds=pause)
 
     def _attempt(self, cursor: object, first: StepAttempt) -> StepAttempt:
-        """Return the attempt stored in a cursor, or `first` if that is for a newer goal."""
+        """Return the attempt that a cursor stores for the goal of `first`, or else `first`.
+
+        If a new goal begins with the step of the stored attempt, the attempt goes on, with the new
+        goal.
+        """
         try:
             attempt = msgspec.convert(cursor, StepAttempt)
         except msgspec.ValidationError:
@@ -258,7 +255,7 @@ class Work(Generic[R, N]):
                 return await step.run(found, needs, attempt)
         except Unavailable as error:
             return StepRetry(faults=[Problem("SERVICE_UNAVAILABLE", error.message)])
-        except Exception as error:  # noqa: BLE001 - the owner sees that it stands, and it goes on
+        except Exception as error:  # noqa: BLE001 - it becomes a fault, and the step is retried
             code, message, _ = described(job, error)
             return StepRetry(faults=[Problem(code, message)])
 
@@ -293,7 +290,10 @@ class Work(Generic[R, N]):
             self.wake(tx, changed, now)
 
     def _end(self, account_id: str, found_id: str, now: int, tx: Connection) -> None:
-        """At the end of a job, enqueue a new one if the record has more work by now."""
+        """At the end of a job, enqueue a new job if the record has more work by now.
+
+        A record that is being deleted and has no more work is removed.
+        """
         found = self._rows.find(tx, account_id, found_id)
         if found is None:
             return

@@ -168,10 +168,10 @@ class Tokens:
     async def known(self, remote: Remote, scope: str) -> str | None:
         """Return the header for the upstream's last known challenge; None to send no header.
 
-        There is none if no challenge is known, or its realm gives no token. A challenge of such a
-        realm is forgotten, since the upstream may have changed it.
+        Return None if no challenge is known, or the challenge's realm gives no token. Forget the
+        challenge of such a realm, since the upstream may have changed it.
 
-        Raise `UpstreamFailed` if a token is needed, and its realm cannot be reached.
+        Raise `UpstreamFailed` if a token is needed, and the realm cannot be reached.
         """
         challenge = self._challenges.get(_key(remote, ""))
         if challenge is None:
@@ -189,8 +189,9 @@ class Tokens:
     ) -> str:
         """Return a new header, after `refused` was refused with the challenges in `headers`.
 
-        It equals `refused` if the realm issues the same token again. Raise `UpstreamFailed` if no
-        header can be made, or only the same Basic header.
+        `refused` is None if no header was sent. The new header equals `refused` if the realm issues
+        the same token again. Raise `UpstreamFailed` if no header can be made, or only the same
+        Basic header.
         """
         wanted = read_challenges(headers)
         if remote.credential is None:

@@ -25,7 +25,7 @@ class UpstreamFailed(Exception):
 
 
 class UpstreamUnreachable(UpstreamFailed):
-    """The request failed by DNS, address, TLS or connection, or timed out."""
+    """DNS, TLS or the connection failed, the address is not allowed, or the request timed out."""
 
     stage: UpstreamStage = "tls"
 
@@ -112,7 +112,8 @@ class BlobStream(NamedTuple):
     size: int | None
     """Length of the whole blob; None if the upstream does not state it."""
     chunks: AsyncIterator[bytes]
-    """The bytes; raises UpstreamUnreachable or UpstreamBroken if they end early or too late."""
+    """The bytes. Iterating raises UpstreamUnreachable if the connection fails, UpstreamBroken if
+    there are fewer or more bytes than the upstream stated."""
 
 
 class ListedTags(NamedTuple):
@@ -138,12 +139,12 @@ class UpstreamObserver(Protocol):
     async def check(self, remote: Remote) -> None:
         """Check that a request may be sent to the upstream now.
 
-        Raise `UpstreamLimited` while the upstream wants no requests, `UpstreamUnreachable` if it
-        has just failed.
+        Raise `UpstreamLimited` while the upstream wants no requests, `UpstreamUnreachable` if the
+        upstream has just failed several times in a row.
         """
 
     async def succeeded(self, remote: Remote, rate: RateLimit | None) -> None:
-        """Record that an upstream answered as a registry does."""
+        """Record that an upstream gave a usable answer, even one that the content is missing."""
 
     async def failed(self, remote: Remote, failure: UpstreamFailed) -> None:
         """Record that an upstream could not be reached, or gave no usable answer."""
@@ -151,6 +152,5 @@ class UpstreamObserver(Protocol):
     def is_accepted(self, remote: Remote, *, elsewhere: bool) -> bool:
         """Return True if the upstream has accepted the credential within the last hour.
 
-        With `elsewhere`, only acceptance for another repository counts. The caller has just called
-        `check`.
+        With `elsewhere`, only acceptance for another repository counts. Call `check` first.
         """

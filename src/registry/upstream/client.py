@@ -14,7 +14,7 @@ from urllib.parse import quote
 
 from cloudcore.clock import Clock
 from cloudcore.outbound.http_client import HttpAnswer, HttpClient
-from cloudcore.outbound.http_connection import AnswerHead, AnswerTooLong, RequestFailed
+from cloudcore.outbound.http_connection import AnswerTooLong, RequestFailed
 from registry.oci.digest import Digest, digest_of
 from registry.oci.manifest import MAX_BYTES
 from registry.oci.media_types import DOCKER_MANIFEST, DOCKER_MANIFEST_LIST, OCI_INDEX, OCI_MANIFEST
@@ -39,7 +39,7 @@ from registry.upstream.response_headers import failure_of, origin_name
 ACCEPT: Final = f"{OCI_INDEX}, {OCI_MANIFEST}, {DOCKER_MANIFEST_LIST}, {DOCKER_MANIFEST}"
 _ACCEPT_MANIFESTS: Final = {"Accept": ACCEPT}
 _OK: Final = frozenset({200})
-_OK_OR_SAME: Final = frozenset({200, 304})
+_NOT_MODIFIED: Final = 304
 _WHOLE_OR_PART: Final = frozenset({200, 206})
 _NO_SUCH_API: Final = frozenset({400, 404, 405, 406, 501})
 _NOT_ALLOWED: Final = 405
@@ -80,7 +80,7 @@ class RegistryClient:
         await self._check_lock(remote)
         request = Request("GET", "/v2/", {}, "", _OK)
         with suppress(UpstreamFailed):
-            await self._watch.check(remote)  # a success is noted if it was left alone
+            await self._watch.check(remote)  # reads the state, so that a success ends a pause
         try:
             async with self._exchange.ask(remote, request) as answer:
                 status = answer.head.status
@@ -91,7 +91,7 @@ class RegistryClient:
         except UpstreamBroken as error:
             if error.http_status not in _REFUSED_ELSEWHERE:
                 raise
-            return error.http_status  # it has sent us to another registry, which wants a scope
+            return error.http_status  # of a redirect's target, which wants a token with a scope
         await self._watch.succeeded(remote, None)
         return status
 
@@ -102,13 +102,11 @@ class RegistryClient:
 
         If the upstream does not support HEAD, use GET.
         """
-        headers = dict(_ACCEPT_MANIFESTS)
-        is_conditional = known_etag is not None and response_headers.is_etag(known_etag)
-        if known_etag is not None and is_conditional:
+        headers, expected = dict(_ACCEPT_MANIFESTS), _OK | {_NOT_ALLOWED}
+        if known_etag is not None and response_headers.is_etag(known_etag):
             headers["If-None-Match"] = known_etag
-        expected = _OK_OR_SAME if is_conditional else _OK
+            expected |= {_NOT_MODIFIED}
         path = _path(remote, "manifests", reference)
-        expected |= {_NOT_ALLOWED}
         async with self._asked(remote, "HEAD", path, headers, expected) as answer:
             status = answer.head.status
             if status == 200:
@@ -123,7 +121,8 @@ class RegistryClient:
     async def get_manifest(self, remote: Remote, reference: str | Digest) -> FetchedManifest:
         """Return a manifest, of at most `oci.manifest.MAX_BYTES`.
 
-        Its bytes match the digests in the request and in the response's headers, if any.
+        The bytes match the digests in the request and in the response's headers, if any; otherwise
+        raise `UpstreamBroken`.
         """
         path = _path(remote, "manifests", reference)
         async with self._asked(remote, "GET", path, _ACCEPT_MANIFESTS, _OK) as answer:
@@ -132,7 +131,7 @@ class RegistryClient:
             if media_type in _PAGES:
                 raise self._broken(remote, f"answered with {media_type} for a manifest")
             if media_type is not None and not media_type.startswith(_MANIFEST_TYPE_PREFIX):
-                media_type = None  # the manifest says it
+                media_type = None  # the manifest itself states its type
             asked = reference if isinstance(reference, Digest) else None
             for digest in (asked, response_headers.content_digest(answer.head)):
                 if digest is not None and digest_of(body, digest.algorithm) != digest:
@@ -162,7 +161,9 @@ class RegistryClient:
                 ):
                     return None
                 pages.append(await self._body(remote, answer))
-                path = _next_referrers(answer.head, remote.origin, first)
+                path = None
+                with suppress(lists.RefusedLink):
+                    path = lists.next_page(answer.head, remote.origin, first)
         try:
             return lists.join_pages(pages)
         except lists.RefusedPage as error:
@@ -195,7 +196,7 @@ class RegistryClient:
                 except lists.RefusedLink:
                     pages.cut()
             elif status == _BAD_REQUEST and path != first:
-                path = first  # it gives no pages of this size
+                path = first  # the upstream refuses pages of this size
             else:
                 raise NotUpstream(f"{origin_name(remote.origin)} lists no tags (status {status})")
         return pages.listed(is_whole=path is None)
@@ -210,7 +211,7 @@ class RegistryClient:
     async def open_blob(
         self, remote: Remote, digest: Digest, start: int = 0
     ) -> AsyncIterator[BlobStream]:
-        """Request a blob from the offset `start` on; leaving the block ends the request."""
+        """Request a blob from the offset `start` on; the end of the block ends the request."""
         headers = {"Range": f"bytes={start}-"} if start else {}
         expected = _WHOLE_OR_PART if start else _OK
         path = _path(remote, "blobs", digest)
@@ -331,11 +332,3 @@ class RegistryClient:
 
 def _path(remote: Remote, kind: str, reference: str) -> str:
     return f"/v2/{quote(remote.repository)}/{kind}/{quote(reference, safe=':+')}"
-
-
-def _next_referrers(head: AnswerHead, origin: str, first: str) -> str | None:
-    """Return the path of the next page of referrers; None if its link is missing or refused."""
-    try:
-        return lists.next_page(head, origin, first)
-    except lists.RefusedLink:
-        return None

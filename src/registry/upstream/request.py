@@ -1,4 +1,4 @@
-"""One request to an upstream: authenticate as it requires, and follow its redirects."""
+"""One request to an upstream: authenticate as the upstream requires, and follow redirects."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Request(NamedTuple):
     path: str
     headers: Mapping[str, str]
     scope: str
-    """Scope of the token to request; empty for a token without one."""
+    """Scope of the token to request; empty for a token without a scope."""
     expected: frozenset[int]
     """The statuses of a usable response; others are failures."""
 
@@ -48,9 +48,7 @@ class Request(NamedTuple):
 class Exchange:
     """Sends requests to upstreams, with authorization; one per process."""
 
-    def __init__(
-        self, http: HttpClient, clock: Clock, answer_seconds: float = ANSWER_SECONDS
-    ) -> None:
+    def __init__(self, http: HttpClient, clock: Clock, answer_seconds: float) -> None:
         self._http = http
         self._clock = clock
         self._answer_seconds = answer_seconds
@@ -109,7 +107,7 @@ class Exchange:
                 authorization = await self._tokens.renewed(
                     remote, request.scope, challenges, refused
                 )
-            if authorization == refused:  # its realm may give a token again
+            if authorization == refused:  # a realm may issue the same token again
                 raise _refusal(remote, request, challenges)
         async with self._followed(url, answer, request, authorization) as answer:
             yield answer
@@ -118,7 +116,7 @@ class Exchange:
     async def _followed(
         self, url: str, redirect: HttpAnswer, request: Request, authorization: str | None
     ) -> AsyncIterator[HttpAnswer]:
-        """Follow redirects; after one to another origin, send no authorization any more."""
+        """Follow redirects; after a redirect to another origin, send no authorization."""
         upstream = check_url(url, self._http.allowed).origin
         answer = redirect
         for _ in range(MAX_REDIRECTS):
@@ -166,7 +164,7 @@ class Exchange:
             return
         failure: UpstreamFailed = failure_of_status(host, answer.head, self._clock())
         if is_away and isinstance(failure, UpstreamRefused):
-            # An expired address of its storage: another credential would not help.
+            # An expired URL of the upstream's storage: another credential would not help.
             failure = UpstreamBroken(str(failure))
             failure.http_status = status
         elif not is_away and status in _MISSING:
@@ -190,7 +188,7 @@ def _refusal(
 
 
 def _is_hidden(remote: Remote, request: Request, challenges: Sequence[str]) -> bool:
-    """Return True if a token was refused because of the content requested, not as invalid.
+    """Return True if a token was refused because of the requested content, not as invalid.
 
     The realm issued the token, so the credential is right. Docker Hub responds with
     ``insufficient_scope``, even with a credential. Others give no error, which counts as hidden

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from datetime import UTC
 from email.utils import parsedate_to_datetime
 from typing import Final, NamedTuple
@@ -117,13 +118,16 @@ def is_encoded(head: AnswerHead) -> bool:
 
 
 def retry_at(head: AnswerHead, now: int) -> int:
-    """Return the time of the next request allowed after a 429: ``Retry-After``, within limits."""
+    """Return when the next request may be sent after a 429: by ``Retry-After``, within limits."""
     text = (head.get("retry-after") or "").strip()
     seconds = RETRY_SECONDS
     if _SECONDS.fullmatch(text):
         seconds = int(text)
     elif text:
-        seconds = _seconds_until(text, now)
+        with suppress(ValueError, OverflowError):  # the latter for numbers of many digits
+            moment = parsedate_to_datetime(text)
+            moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+            seconds = int(moment.timestamp()) - now // MICROSECONDS
     return now + min(max(seconds, 1), MAX_RETRY_SECONDS) * MICROSECONDS
 
 
@@ -138,12 +142,3 @@ def rate_limit(head: AnswerHead) -> RateLimit | None:
                 int(limit[1]) if limit else None, int(left[1]), int(window) if window else None
             )
     return None
-
-
-def _seconds_until(text: str, now: int) -> int:
-    try:
-        moment = parsedate_to_datetime(text)
-    except (ValueError, OverflowError):  # the latter for numbers of many digits
-        return RETRY_SECONDS
-    moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
-    return int(moment.timestamp()) - now // MICROSECONDS

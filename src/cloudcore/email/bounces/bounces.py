@@ -1,13 +1,12 @@
 """Store bounces and complaints about a delivery, and suppress the recipient's address.
 
-The suppression is made once, when the recipient's status changes: if the owner deletes it, a
-repeated report does not restore it.
+The suppression is made once, when the recipient's status changes: if the account deletes the
+suppression, a repeated report does not restore it.
 """
 
 from __future__ import annotations
 
 from contextlib import AsyncExitStack
-from functools import partial
 from typing import Final, Literal
 
 from cloudcore.db.base import Connection
@@ -17,7 +16,7 @@ from cloudcore.email.bounces.verp import Returned
 from cloudcore.email.messages import rows
 from cloudcore.email.messages.rows import Recipient
 from cloudcore.email.needs import EmailNeeds
-from cloudcore.email.resources import MESSAGE, SUPPRESSION, WAITING, MessageStatus, Suppression
+from cloudcore.email.resources import MESSAGE, SUPPRESSION, WAITING, MessageStatus
 from cloudcore.email.warm_up import note_outcome
 from cloudcore.errors import NotFound
 
@@ -36,25 +35,19 @@ _CAUSE: Final[dict[Kind, Literal["auto_bounce", "auto_complaint"]]] = {
 }
 
 
-async def delivery_of(needs: EmailNeeds, returned: Returned) -> Recipient | None:
-    """Return the delivery that a return path names, or None if its message is deleted."""
-    return await needs.database.read(find_delivery, returned)
-
-
-async def note_report(needs: EmailNeeds, returned: Returned, report: DeliveryReport) -> bool:
-    """Store a report about a delivery in a transaction; return False if it changes nothing."""
-    return await needs.database.write(note, needs, returned, report)
-
-
 async def take_return_mail(needs: EmailNeeds, resources: AsyncExitStack) -> None:
-    """Accept mail from mail servers until `resources` closes, if the operator has configured it."""
+    """Accept mail to return paths until `resources` closes; do nothing if not configured."""
     domain, address = needs.return_mail
     if address is None:
         return
     from cloudcore.email.bounces.mail_server import Reader, taking_mail  # noqa: PLC0415 - few installs take mail
 
-    find, note = partial(delivery_of, needs), partial(note_report, needs)
-    reader = Reader(domain, needs.return_key, find, note)
+    reader = Reader(
+        domain,
+        needs.return_key,
+        lambda returned: needs.database.read(find_delivery, returned),
+        lambda returned, report: needs.database.write(note, needs, returned, report),
+    )
     await resources.enter_async_context(taking_mail(reader, domain, *address))
 
 
@@ -67,10 +60,10 @@ def find_delivery(tx: Connection, returned: Returned) -> Recipient | None:
 
 
 def note(tx: Connection, needs: EmailNeeds, returned: Returned, report: DeliveryReport) -> bool:
-    """Store a report about a delivery; return False if it changes nothing.
+    """Store a report about a delivery; return False if nothing changes.
 
-    A permanent failure (``hard``) and a complaint suppress the address. A delay at another server
-    changes only the reason: the message is not sent again.
+    A permanent failure (``hard``) and a complaint suppress the address. If another server reports a
+    delay, only the reason is stored; the message is not sent again.
     """
     found = find_delivery(tx, returned)
     if found is None:
@@ -102,32 +95,18 @@ def suppress(
     to: Recipient,
     reason: Literal["auto_bounce", "auto_complaint"],
     now: int,
-) -> Suppression | None:
-    """Suppress a delivery's address, regardless of the quota; return None if it already was."""
-    made = suppressions.add_automatic(
-        tx,
-        Suppression(
-            id=needs.new_id(),
-            account_id=to.account_id,
-            region=to.region,
-            created_at=now,
-            updated_at=now,
-            address=to.address,
-            folded=to.folded,
-            reason=reason,
-            source_message_id=to.message_id,
-        ),
-    )
-    if made is not None:
-        crn = SUPPRESSION.crn_of(made)
-        message = {
-            "id": to.message_id,
-            "crn": MESSAGE.crn(to.region, to.account_id, to.message_id),
-        }
-        told = {
-            "suppression": {"id": made.id, "crn": crn, "name": made.folded},
-            "reason": reason,
-            "source_message": message,
-        }
-        needs.events.emit(tx, to.account_id, SUPPRESSED, [told], now)
-    return made
+) -> None:
+    """Suppress a recipient's address, regardless of the quota, and publish an event.
+
+    Do nothing if the address is already suppressed.
+    """
+    made = suppressions.add_automatic(tx, needs.new_id(), to, reason, now)
+    if made is None:
+        return
+    crn = MESSAGE.crn(to.region, to.account_id, to.message_id)
+    told = {
+        "suppression": {"id": made.id, "crn": SUPPRESSION.crn_of(made), "name": made.folded},
+        "reason": reason,
+        "source_message": {"id": to.message_id, "crn": crn},
+    }
+    needs.events.emit(tx, to.account_id, SUPPRESSED, [told], now)

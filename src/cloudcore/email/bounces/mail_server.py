@@ -1,8 +1,8 @@
 """The mail server of return paths: it accepts reports about sent mail, and no other mail.
 
 It accepts mail to our return paths, and to ``complaints@``, to which mailbox providers send reports
-that contain a return path. Mail is parsed at once; nothing is relayed or stored. Strangers can
-connect, so sizes, connections and times are bounded, and only the start of a mail is read into
+that contain a return path. Mail is parsed at once; no mail is relayed or stored. Strangers can
+connect, so sizes, connections and times are bounded, and only the start of a mail is kept in
 memory. Sources: RFC 5321, RFC 3464 §2 (reports come from the null sender).
 """
 
@@ -14,12 +14,13 @@ import re
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
-from typing import Final, Protocol, cast
+from typing import Final, cast
 
 from aiosmtpd.smtp import SMTP, Envelope, Session
 
 from cloudcore.email.bounces.reports import MOST_BYTES, DeliveryReport, read_report
 from cloudcore.email.bounces.verp import ENCODED, PREFIX, Returned, read_return_path
+from cloudcore.email.messages.rows import Recipient
 from cloudcore.errors import Unavailable
 from cloudcore.serving.clients import rate_subject, source_address
 from cloudcore.threads import FairThread
@@ -40,31 +41,19 @@ _NULL_SENDER: Final = "<>"
 _COMPLAINTS: Final = "complaints"
 
 _READING: Final = FairThread("return-mail", niceness=10)
-"""The thread that parses mail; some takes a second, as strangers write it."""
+"""The thread that parses mail. Strangers can write mail that takes a second to parse."""
 
 
-class ReportedDelivery(Protocol):
-    """A delivery, as found by its return path: a sent message to one recipient."""
-
-    @property
-    def account_id(self) -> str:
-        """Return the id of the account that sent the message."""
-
-    @property
-    def address(self) -> str:
-        """Return the recipient's address."""
-
-
-Find = Callable[[Returned], Awaitable[ReportedDelivery | None]]
-"""Returns a delivery, or None if its message is deleted."""
+Find = Callable[[Returned], Awaitable[Recipient | None]]
+"""Returns the delivery that a return path names, or None if the message is deleted."""
 Note = Callable[[Returned, DeliveryReport], Awaitable[bool]]
-"""Stores a report about a delivery; returns False if it changes nothing."""
+"""Stores a report about a delivery; returns False if nothing changes."""
 
 _log = logging.getLogger(__name__)
 
 
 class Reader:
-    """The handler of each connection: decides which mail is accepted, and parses it."""
+    """aiosmtpd's handler of all connections: decides which mail is accepted, and parses it."""
 
     def __init__(self, domain: str, key: bytes, find: Find, note: Note) -> None:
         self._domain, self._key = domain, key
@@ -89,10 +78,10 @@ class Reader:
     async def handle_DATA(  # noqa: N802 - aiosmtpd's name
         self, _server: Server, _session: Session, envelope: Envelope
     ) -> str:
-        """Store the report in a mail; accept and drop a mail without one.
+        """Store the report that a mail contains; accept and drop a mail without a report.
 
-        Answer 451 if it could not be stored, 550 if it is a bounce that is not from the null
-        sender.
+        Answer 451 if the report could not be read or stored. Answer 550 if it is a delivery report,
+        and the mail went to ``complaints@`` or is not from the null sender.
         """
         data, sender = envelope.content or b"", envelope.mail_from
         assert isinstance(data, bytes)
@@ -118,9 +107,10 @@ class Reader:
     async def _take(
         self, returned: Returned | None, data: bytes, *, may_bounce: bool
     ) -> bool | None:
-        """Store the report in a mail; return False if there is none, or the report changes nothing.
+        """Store the report about a delivery that a mail contains; return True if anything changes.
 
-        Return None, and store nothing, if the report is no complaint and `may_bounce` is False.
+        Return False if there is no such delivery or no report. Return None, and store nothing, if
+        the report is no complaint and `may_bounce` is False.
         """
         to = None if returned is None else await self._find(returned)
         if returned is None or to is None:
@@ -162,7 +152,7 @@ class Server(SMTP):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Serve a connection, or close it if there are too many."""
         super().connection_made(transport)
-        ours = cast("asyncio.Transport", transport)  # uvloop's is none by its class
+        ours = cast("asyncio.Transport", transport)  # uvloop's class is no subclass
         if not self._connections.admit(ours):
             assert self._handler_coroutine is not None
             self._handler_coroutine.cancel()  # it has not begun: it sends no greeting
@@ -178,7 +168,7 @@ class Server(SMTP):
         super().connection_lost(error)
 
     async def smtp_DATA(self, arg: str | None) -> None:  # noqa: N802 - aiosmtpd's name
-        """Read a mail, of which only the start is kept, and answer it."""
+        """Receive a mail, of which only the start is kept, and send the answer."""
         assert self.envelope is not None
         if arg or not self.envelope.rcpt_tos:
             await self.push("501 5.5.4 Syntax: DATA" if arg else "503 5.5.1 Need RCPT first")
@@ -194,7 +184,10 @@ class Server(SMTP):
 
 
 async def read_mail(reader: asyncio.StreamReader) -> tuple[bytes, int]:
-    """Read a mail to its end; return its start, and the full length in bytes (RFC 5321 §4.5.2)."""
+    """Read a mail to its end (RFC 5321 §4.5.2).
+
+    Return (the first `MOST_BYTES` of the mail, its full length in bytes).
+    """
     kept, count, is_new_line = bytearray(), 0, True
     while True:
         try:
@@ -211,7 +204,7 @@ async def read_mail(reader: asyncio.StreamReader) -> tuple[bytes, int]:
 
 
 class Connections:
-    """Counts connections, and closes them at the end."""
+    """The open connections of this process, counted by source."""
 
     def __init__(self) -> None:
         self._sources: dict[asyncio.Transport, str] = {}
@@ -235,7 +228,7 @@ class Connections:
             self._of_source -= Counter({source: 1})
 
     def close(self) -> None:
-        """Close all connections; the other servers will resend mail that was not answered."""
+        """Close all connections; the sending servers will resend mail that was not answered."""
         for transport in tuple(self._sources):
             with suppress(OSError):
                 transport.abort()
@@ -243,9 +236,10 @@ class Connections:
 
 @asynccontextmanager
 async def taking_mail(reader: Reader, host_name: str, host: str, port: int) -> AsyncIterator[int]:
-    """Accept mail on an address during the block; yield the port.
+    """Accept mail at `host` and `port` in the ``async with`` block; yield the port.
 
-    Several processes may share the port. Raise `OSError` if the address cannot be bound.
+    `host_name` is the server's name in SMTP. Several processes may share the port. Raise `OSError`
+    if the address cannot be bound.
     """
     # This logger has a line for each command, with text that strangers write.
     logging.getLogger("mail.log").setLevel(logging.CRITICAL)

@@ -1,4 +1,4 @@
-"""Parse reports about a delivery: it failed, is delayed, or led to a complaint.
+"""Parse reports that a delivery failed, is delayed, or led to a complaint.
 
 Delivery reports are parsed by RFC 3464, complaints by RFC 5965 (ARF), and other bounces by
 ``flufl.bounce``. The text is written by strangers and may be malformed: it is believed only about
@@ -29,9 +29,9 @@ _COMPLAINTS: Final = frozenset({"abuse", "fraud", "opt-out", "virus"})
 """The feedback types that are complaints. Others are not: ``not-spam`` (RFC 6430), ``auth-failure``
 (RFC 6591)."""
 _STATUS: Final = re.compile(r"(?<![\d.])([245])\.\d{1,3}\.\d{1,3}(?![\d.])")
-"""RFC 3463."""
+"""A status code of RFC 3463, such as 5.1.1."""
 _REPLY: Final = re.compile(r"(?<![\d.])([45])[0-5]\d(?=[ -])")
-"""RFC 5321 §4.2."""
+"""A reply code of RFC 5321 §4.2, such as 550."""
 
 
 class DeliveryReport(NamedTuple):
@@ -67,7 +67,7 @@ def read_report(data: bytes, address: str) -> DeliveryReport | None:
 
 
 def _parts(mail: Message) -> Sequence[Any]:
-    """Return the parts of a mail, without those of nested messages."""
+    """Return the direct parts of a multipart or nested message; empty for any other mail."""
     payload = mail.get_payload()
     return payload if isinstance(payload, list) else []
 
@@ -92,10 +92,10 @@ def _complaint(part: Message) -> DeliveryReport | None:
 
 
 def _delivery(part: Message, address: str) -> DeliveryReport | None:
-    """Return the statement of a report about an address, or else its mildest one about any address.
+    """Return the mildest statement about `address`, or if there is none, about any address.
 
-    Return None if nothing failed. Reports name other addresses where an alias or a list forwards
-    mail.
+    Return None if that statement is no failure or delay. Reports name other addresses if an alias
+    or a mailing list forwards mail.
     """
     said = [each for fields in _parts(part) if (each := _recipient(fields)) is not None]
     own = [each for each in said if address.lower() in each.addresses]
@@ -106,7 +106,7 @@ def _delivery(part: Message, address: str) -> DeliveryReport | None:
 
 
 def _recipient(fields: Message) -> _RecipientStatement | None:
-    """Parse the fields of one recipient (RFC 3464 §2.3); None for the message's own fields."""
+    """Parse the fields of one recipient (RFC 3464 §2.3); return None for those of the message."""
     action, status = _field(fields, "Action").lower(), _field(fields, "Status")
     if not action and not status:
         return None
@@ -140,7 +140,7 @@ def _code(text: str) -> str:
 
 
 def _guessed(data: bytes, address: str) -> DeliveryReport | None:
-    """Recognize a bounce in a non-standard format, if it names exactly this address; else None."""
+    """Return the report in a bounce of a non-standard format; None if `address` is not in it."""
     from flufl.bounce import all_failures  # noqa: PLC0415 - takes time, and is rarely needed
 
     logging.getLogger("flufl.bounce").setLevel(logging.CRITICAL)  # a line for each pattern
@@ -156,7 +156,7 @@ def _guessed(data: bytes, address: str) -> DeliveryReport | None:
 
 
 def _answers(mail: Message) -> Iterator[str]:
-    """Yield the lines of the text that contain a status code."""
+    """Yield the lines of a mail's plain text that contain a status code."""
     for part in _parts(mail) or (mail,):
         if part.get_content_type() == "text/plain":
             body = part.get_payload(decode=True)

@@ -1,9 +1,8 @@
-"""The envelope sender of each delivery, which identifies a bounce and proves our origin (VERP).
+"""The return path of each delivery (VERP): an envelope sender that names message and recipient.
 
 The local part is ``bounces-`` and, in base32, the message's id, the recipient's position and an
-HMAC-SHA-256 of both, truncated to 80 bits, so nobody can forge a return path to suppress an
-address. Base32 is used because it ignores case: some mail servers convert local parts to lower
-case.
+HMAC-SHA-256 of both, truncated to 80 bits. The HMAC keeps strangers from forging a return path to
+suppress an address. Base32 ignores case, which some mail servers change.
 """
 
 from __future__ import annotations
@@ -14,7 +13,6 @@ from contextlib import suppress
 from typing import Final, NamedTuple
 from uuid import UUID
 
-MOST_POSITION: Final = 0xFFFF
 PREFIX: Final = "bounces-"
 _ID_BYTES: Final = 16
 _POSITION_BYTES: Final = 2
@@ -37,12 +35,13 @@ def return_path(domain: str, key: bytes, message_id: str, position: int) -> str:
     Its local part has 53 characters of the 64 that RFC 5321 §4.5.3.1.1 allows.
     """
     named = UUID(message_id).bytes + position.to_bytes(_POSITION_BYTES)
-    encoded = b32encode(named + _mac(key, named)).decode().rstrip("=").lower()
+    mac = hmac.digest(key, named, "sha256")[:_MAC_BYTES]
+    encoded = b32encode(named + mac).decode().rstrip("=").lower()
     return f"{PREFIX}{encoded}@{domain}"
 
 
 def read_return_path(domain: str, key: bytes, address: str) -> Returned | None:
-    """Return the delivery that a return path names; None if the address is not one of ours.
+    """Return the message and recipient of a return path; None if the address is no return path.
 
     Letters may be of either case.
     """
@@ -59,7 +58,3 @@ def read_return_path(domain: str, key: bytes, address: str) -> Returned | None:
         ours = return_path(at, key, *found)
         return found if hmac.compare_digest(ours, address.lower()) else None
     return None
-
-
-def _mac(key: bytes, named: bytes) -> bytes:
-    return hmac.digest(key, named, "sha256")[:_MAC_BYTES]

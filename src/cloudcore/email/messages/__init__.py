@@ -2,7 +2,7 @@
 
 `routes`: checks a request.
 `submission`: stores the message and its jobs in one transaction.
-`mime`: composes its bytes.
-`delivery`: sends it with its DKIM signature until the recipient's server accepts or rejects it.
+`mime`: composes the bytes of a message.
+`delivery`: signs and sends the message until the recipient's mail server accepts or rejects it.
 `rows`: stores the status of each recipient.
 """

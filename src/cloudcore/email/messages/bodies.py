@@ -69,7 +69,6 @@ MESSAGES: Final = Methods(
 
 
 def _context(message_id: str) -> str:
-    """Return the context for sealing the content of a message."""
     return f"email message {message_id}"
 
 
@@ -83,17 +82,12 @@ def content_of(keyring: Keyring, message_id: str, sealed: bytes) -> Content:
     return msgspec.json.decode(keyring.open(sealed, _context(message_id)), type=Content)
 
 
-def shown_recipient(of: Recipient) -> MessageRecipient:
-    """Convert a recipient to its form in answers."""
-    return answer_of(MessageRecipient, of)
-
-
 def whole(found: Message, of: Sequence[Recipient], content: Content | None) -> ResponseBody:
-    """Return the answer for one message, with its recipients and, if not deleted, its content."""
+    """Return the answer for one message; `content` is None if it was deleted."""
     kept = content or Content()
     return MESSAGES.one(
         found,
-        recipients=[shown_recipient(each) for each in of],
+        recipients=[answer_of(MessageRecipient, each) for each in of],
         html=or_absent(kept.html),
         text=or_absent(kept.text),
         headers=kept.headers or UNSET,

@@ -13,10 +13,11 @@ from __future__ import annotations
 import logging
 import time
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Final, NamedTuple
+
+import msgspec
 
 from cloudcore.clock import MICROSECONDS
 from cloudcore.db.base import Connection
@@ -57,10 +58,10 @@ _log = logging.getLogger(__name__)
 class DeliverySlots:
     """Counts the deliveries under way in this process, by destination and by account."""
 
-    def __init__(self, seconds: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self) -> None:
         self._destinations = Counter[str]()
         self._accounts = Counter[str]()
-        self.pause: Final = StaggeredRetries(seconds, 1).pause
+        self.pause: Final = StaggeredRetries(time.monotonic, 1).pause
         """Returns the seconds after which a delivery that found no slot should try again."""
 
     def begin(self, destination: str, account_id: str) -> bool:
@@ -140,9 +141,10 @@ class Postman:
         return self._recorded(due, outcome)
 
     async def _counted_today(self, due: DueMessage) -> DueMessage:
-        """Count a recipient again if last tried (or else accepted) on another day (UTC).
+        """Count a recipient against today's cap (UTC) of a dedicated IP, unless already counted.
 
-        Return the message with its source address, which may have changed.
+        Recipients are counted at acceptance, and on each later day with an attempt. Return the
+        message, whose source address may have changed.
         """
         now, message, to = self.needs.clock(), due.message, due.recipient
         counted_at = message.created_at if to.last_attempt_at is None else to.last_attempt_at
@@ -174,54 +176,32 @@ class Postman:
     def _envelope(self, due: DueMessage) -> Envelope:
         """Return the signed message for one recipient, with its envelope."""
         message, to, keyring = due.message, due.recipient, self.needs.keyring
-        heading = MessageHeading(
-            id=message.id,
-            sender=message.sender,
-            to=message.to,
-            cc=message.cc,
-            subject=message.subject,
-            created_at=message.created_at,
-        )
+        heading = msgspec.convert(message, MessageHeading, from_attributes=True)
         content = content_of(keyring, message.id, due.sealed)
         who = Unsubscription(message.account_id, message.region, message.id, to.address)
         body = composed(heading, content, unsubscribe_headers(keyring, self.needs.url, who))
         if due.signer is not None:
             body = signed(body, due.signer, partial(open_key, keyring))
-        return Envelope(self._return_path(message, to), to.address, body, to.source_ip)
-
-    def _return_path(self, message: Message, to: Recipient) -> str:
-        """Return the envelope sender of a delivery.
-
-        If the operator has set no domain for return paths, that is the sender of the message.
-        """
         ours = self.needs.return_path(message.id, to.position)
-        return ours or mailbox(message.sender, "from").address
+        sender = ours or mailbox(message.sender, "from").address
+        return Envelope(sender, to.address, body, to.source_ip)
 
     def _recorded(self, due: DueMessage, outcome: DeliveryOutcome) -> Next | Done:
-        """Return the result of a job step that stores the outcome of an attempt.
+        """Return `Next` for a retry, or `Done` if the outcome is final or the message too old.
 
-        It schedules a retry, unless the outcome is final or the message is too old.
+        Both store the outcome when they are committed.
         """
         now = self.needs.clock()
         attempts = due.recipient.attempts + outcome.was_tried
+        store = partial(record, needs=self.needs, to=due.recipient, now=now)
         if outcome.reason is None or outcome.is_final:
-            return Done(partial(self._record, due, outcome, None, now))
+            return Done(partial(store, outcome=outcome, due_at=None))
         pause = backoff_seconds(FIRST_RETRY_SECONDS, LONGEST_RETRY_SECONDS, attempts - 1)
         due_at = later(now, pause)
         if due_at > due.message.created_at + GIVE_UP_SECONDS * MICROSECONDS:
             given_up = outcome._replace(reason=f"given up: {outcome.reason}", is_final=True)
-            return Done(partial(self._record, due, given_up, None, now))
-        return Next(None, partial(self._record, due, outcome, due_at, now), delay_seconds=pause)
-
-    def _record(
-        self,
-        due: DueMessage,
-        outcome: DeliveryOutcome,
-        due_at: int | None,
-        now: int,
-        tx: Connection,
-    ) -> None:
-        record(self.needs, tx, due.recipient, outcome, due_at, now)
+            return Done(partial(store, outcome=given_up, due_at=None))
+        return Next(None, partial(store, outcome=outcome, due_at=due_at), delay_seconds=pause)
 
     def _give_up(self, tx: Connection, job: Job) -> None:
         """Store that a message was not sent because the platform itself failed at every attempt."""
@@ -230,20 +210,21 @@ class Postman:
         found = rows.find_recipient(tx, *where)
         if found is not None:
             failed = DeliveryOutcome("the platform failed at every attempt", was_tried=False)
-            record(self.needs, tx, found, failed, None, self.needs.clock())
+            record(tx, self.needs, found, failed, None, self.needs.clock())
 
 
 def record(
-    needs: EmailNeeds,
     tx: Connection,
+    needs: EmailNeeds,
     to: Recipient,
     outcome: DeliveryOutcome,
     due_at: int | None,
     now: int,
 ) -> None:
-    """Store the outcome of an attempt; `due_at` is when the next one is due, or None.
+    """Store the outcome of an attempt; `due_at` is when the next attempt is due, or None.
 
-    Do nothing if the message is deleted, or a report about the delivery was stored before.
+    Do nothing if the message is deleted, or the recipient no longer waits, because a report about
+    the delivery was stored before.
     """
     try:
         rows.ROWS.lock(tx, to.account_id, to.message_id)

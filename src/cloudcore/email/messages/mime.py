@@ -1,9 +1,7 @@
 """Parse mailboxes (``Ada Lovelace <ada@example.com>``) and compose the bytes of a message for SMTP.
 
 The bytes depend only on the accepted message: they have the same ``Message-ID`` and ``Date`` in
-every attempt. Values of a request were checked before: they have no line breaks. Text that looks
-like an encoded word is split here: otherwise the mail library would decode it, and write the line
-breaks that it may contain.
+every attempt. Values of a request were checked before: they have no line breaks.
 """
 
 from __future__ import annotations
@@ -11,16 +9,16 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from email.headerregistry import Address, BaseHeader, HeaderRegistry, UniqueUnstructuredHeader
+from email.headerregistry import Address
 from email.message import EmailMessage
-from email.policy import SMTP, EmailPolicy, Policy
 from email.utils import format_datetime
-from functools import cache
-from typing import Any, Final, NamedTuple, cast
+from typing import Any, Final, NamedTuple
 
 from msgspec import Struct
 
+from cloudcore.email.resources import validated
 from cloudcore.errors import InvalidInput, invalid_field
+from cloudcore.outbound.mail_policy import policy_with_urls, without_encoded_words
 
 _MOST: Final = 320
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
@@ -63,18 +61,14 @@ def mailbox(text: str, field: str) -> Mailbox:
             has a line break.
 
     """
-    from email_validator import EmailNotValidError, validate_email  # noqa: PLC0415 - takes time
-
     check_line(text, field)
     found = _MAILBOX.fullmatch(text.strip()) if len(text) <= _MOST else None
     if found is None:
         words = f"{field}: write it as ada@example.com, or as Ada Lovelace <ada@example.com>"
         raise InvalidInput(words, field=field, reason="malformed")
     try:
-        address = validate_email(
-            found["within"] or found["bare"], allow_smtputf8=False, check_deliverability=False
-        )
-    except EmailNotValidError as error:
+        address = validated(found["within"] or found["bare"])
+    except ValueError as error:
         raise invalid_field(field, str(error)) from None
     if "=?" in address.local_part:  # the mail library would read an encoded word (RFC 2047)
         raise invalid_field(field, "it has =?")
@@ -140,8 +134,8 @@ def check_headers(headers: Mapping[str, str]) -> None:
     """Check the header fields of a request.
 
     Raises:
-        InvalidInput: there are too many, or two of one name; or a name is not ``X-…`` or
-            ``List-…``, or a value is not one line.
+        InvalidInput: there are too many fields, or two of one name; a name is not ``X-…`` or
+            ``List-…``, or not allowed; or a value is empty, too long or not on one line.
 
     """
     if len(headers) > MOST_HEADERS:
@@ -168,12 +162,12 @@ def composed(of: MessageHeading, content: Content, more: Mapping[str, str]) -> b
     The header fields `more`, those of the unsubscribe link, are added unless the content has a
     ``List-Unsubscribe`` of its own.
     """
-    mail: EmailMessage = EmailMessage(policy=_policy())
+    mail: EmailMessage = EmailMessage(policy=policy_with_urls(*_LIST_FIELDS, cte_type="7bit"))
     mail["From"] = _address(of.sender)
     mail["To"] = [_address(each) for each in of.to] or "undisclosed-recipients:;"
     if of.cc:
         mail["Cc"] = [_address(each) for each in of.cc]
-    mail["Subject"] = _as_it_is(of.subject)
+    mail["Subject"] = without_encoded_words(of.subject)
     mail["Date"] = format_datetime(_EPOCH + timedelta(microseconds=of.created_at))
     mail["Message-ID"] = of.message_id
     given = {name.lower() for name in content.headers}
@@ -188,7 +182,7 @@ def composed(of: MessageHeading, content: Content, more: Mapping[str, str]) -> b
 
 
 def _set_bodies(mail: EmailMessage, content: Content, message_id: str) -> None:
-    """Add text, HTML or both (RFC 2046 §5.1.4), in 7 bits, so that no server needs to change it."""
+    """Set the body: text, HTML or both (RFC 2046 §5.1.4)."""
     if content.text is not None:
         mail.set_content(content.text)
         if content.html is not None:
@@ -201,27 +195,4 @@ def _set_bodies(mail: EmailMessage, content: Content, message_id: str) -> None:
 
 def _address(text: str) -> Address:
     found = mailbox(text, "to")
-    return Address(display_name=_as_it_is(found.name), addr_spec=found.address)
-
-
-def _as_it_is(text: str) -> str:
-    """Change a text so that the mail library recognizes no encoded word (RFC 2047) in it."""
-    return text.replace("=?", "= ?")
-
-
-@cache
-def _policy() -> EmailPolicy[EmailMessage]:
-    """Return the mail policy: SMTP in seven bits, without folding of list fields.
-
-    The library would fold the URLs in these fields into encoded words, which are not allowed there
-    (RFC 2369 §2).
-    """
-
-    class OneLine(UniqueUnstructuredHeader):
-        def fold(self, *, policy: Policy) -> str:
-            return f"{self.name}: {self}{policy.linesep}"  # type: ignore[attr-defined]
-
-    headers = HeaderRegistry()
-    for name in _LIST_FIELDS:
-        headers.map_to_type(name, cast("type[BaseHeader]", OneLine))
-    return SMTP.clone(header_factory=headers, cte_type="7bit")
+    return Address(display_name=without_encoded_words(found.name), addr_spec=found.address)

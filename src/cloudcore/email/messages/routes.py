@@ -29,6 +29,7 @@ from cloudcore.email.needs import EmailNeeds
 from cloudcore.email.resources import MESSAGE, MOST_RECIPIENTS, Template
 from cloudcore.email.templates import MAX_SUBJECT, Rendered, render
 from cloudcore.errors import Conflict, InvalidInput, invalid_field
+from cloudcore.keyring import Keyring
 from cloudcore.threads import DOCUMENTS
 from cloudcore.web.app import Context, Needs
 from cloudcore.web.caller_kinds import account_of
@@ -36,7 +37,7 @@ from cloudcore.web.context import Reply, RequestContext
 from cloudcore.wire import RequestBody, ResponseBody
 
 USE_TEMPLATE: Final = "email:GetTemplate"
-"""The action that a caller needs on a template to send it."""
+"""The action that a caller needs on a template to send a message from it."""
 _Mailboxes = Annotated[list[str], Meta(max_length=MOST_RECIPIENTS)]
 
 
@@ -79,9 +80,9 @@ async def send_message(
     if needs.sending.sender is None:
         raise Conflict("this install sends no mail of accounts", reason="not_available")
     template = await _template(ctx, data, account_id, region)
-    run = partial(DOCUMENTS.run, account_id)
-    draft, content = await run(_drafted, data, template, (message_id, account_id, region), now)
-    draft = draft._replace(sealed=await run(sealed_content, ctx.keyring, message_id, content))
+    of = (message_id, account_id, region)
+    drafted = partial(_drafted, ctx.keyring, data, template, of, now)
+    draft, content = await DOCUMENTS.run(account_id, drafted)
     is_counted = needs.room.is_due(account_id, now)
     change = partial(accept, checks_room=is_counted)
     reply = await ctx.commit(
@@ -120,7 +121,7 @@ async def _template(
     """Return the template that a request names, or None if it names none.
 
     Raise `InvalidInput` if the request has a subject or body beside a template, or variables
-    without one.
+    without a template.
     """
     if data.template is None:
         if data.variables:
@@ -137,11 +138,16 @@ async def _template(
 
 
 def _drafted(
-    data: SendMessage, template: Template | None, of: tuple[str, str, str], now: int
+    keyring: Keyring,
+    data: SendMessage,
+    template: Template | None,
+    of: tuple[str, str, str],
+    now: int,
 ) -> tuple[Draft, Content]:
-    """Return (draft, content) of a request, rendered and checked by composing it once.
+    """Return (draft, content) of a request, with the template rendered and the content sealed.
 
-    Raise `InvalidInput` if it cannot be rendered or composed.
+    `of` is (message id, account id, region). The message is composed once, as a check. Raise
+    `InvalidInput` if it cannot be rendered or composed.
     """
     sender = mailbox(data.from_, "from")
     to, cc, bcc = (_mailboxes(data, field) for field in ("to", "cc", "bcc"))
@@ -159,7 +165,7 @@ def _drafted(
         created_at=now,
     )
     composed(heading, content, {})
-    return draft, content
+    return draft._replace(sealed=sealed_content(keyring, draft.id, content)), content
 
 
 def _written(data: SendMessage) -> Rendered:

@@ -30,7 +30,7 @@ from cloudcore.resources.rows import Rows
 CONTENT_KEPT_SECONDS: Final = 7 * 24 * 3600
 """How long the content of a message is kept after its last delivery has ended."""
 KEPT_SECONDS: Final = 30 * 24 * 3600
-"""How long the message and its recipients are kept after that."""
+"""How long a message and its recipients are kept after its last delivery has ended."""
 _RATES_KEPT_SECONDS: Final = 3600
 IS_WAITING: Final = sa.text("status IN ('queued', 'deferred')")
 _HAS_ENDED: Final = sa.text("ended_at IS NOT NULL")
@@ -184,7 +184,7 @@ WAITING_MESSAGES: Final = Counted(
         sa.select(_m.id).where(given(_m.account_id), IS_WAITING),
     ),
 )
-"""The unsent messages of an account."""
+"""Counts the unsent messages of an account."""
 _FIND_WAITING: Final = paged(
     sa.select(_m.id).where(
         given(_m.account_id, _m.identity_id),
@@ -196,7 +196,7 @@ forget: Final = deletion(_m.ended_at, kept_seconds=KEPT_SECONDS)
 forget_content: Final = deletion(_c.ended_at, kept_seconds=CONTENT_KEPT_SECONDS)
 """Deletes a batch of the contents of messages that ended over seven days ago."""
 forget_rates: Final = deletion(rates.c.second, kept_seconds=_RATES_KEPT_SECONDS, unit=MICROSECONDS)
-"""Deletes a batch of the counters of past seconds."""
+"""Deletes a batch of the rates whose second was over an hour ago."""
 _counted: Final = insert(rates).values(
     **bound(("account_id", "identity_id", "second")), accepted=ONE
 )
@@ -217,10 +217,8 @@ _COUNT_RATE: Final = Statement(
 )
 
 
-def add(
-    tx: Connection, new: Message, given: Sequence[Recipient], sealed: bytes
-) -> tuple[Message, Sequence[Recipient]]:
-    """Insert a message with its recipients and its sealed content; return both."""
+def add(tx: Connection, new: Message, given: Sequence[Recipient], sealed: bytes) -> None:
+    """Insert a message with its recipients and its sealed content."""
     ROWS.add(tx, new)
     for each in given:
         tx.execute(_ADD_RECIPIENT, **each._asdict())
@@ -231,7 +229,6 @@ def add(
         sealed=sealed,
         ended_at=new.ended_at,
     )
-    return new, given
 
 
 def list_recipients(tx: Connection, account_id: str, message_id: str) -> list[Recipient]:
@@ -243,7 +240,7 @@ def list_recipients(tx: Connection, account_id: str, message_id: str) -> list[Re
 def find_recipient(
     tx: Connection, account_id: str, message_id: str, position: int
 ) -> Recipient | None:
-    """Return the recipient of a message at a position, or None."""
+    """Return the recipient of a message at a position, or None if there is none."""
     row = tx.row(_FIND_RECIPIENT, account_id=account_id, message_id=message_id, position=position)
     return None if row is None else Recipient(*row)
 
@@ -255,7 +252,10 @@ def find_content(tx: Connection, account_id: str, message_id: str) -> bytes | No
 
 
 def account_of(tx: Connection, message_id: str) -> str | None:
-    """Return the account id of a message, or None. The caller has authenticated the message id."""
+    """Return the account id of a message, or None if the message is deleted.
+
+    The caller must have authenticated the message id.
+    """
     row = tx.row(_ACCOUNT_OF, id=message_id)
     return None if row is None else row[0]
 
@@ -267,7 +267,7 @@ def find_waiting(tx: Connection, account_id: str, identity_id: str) -> str | Non
 
 
 def change_recipient(tx: Connection, changed: Recipient, now: int) -> Message:
-    """Store the status of a recipient; update the status of its message, and return the message.
+    """Store the status of a recipient; update the status of the message, and return the message.
 
     Lock the message first (`ROWS.lock`), so that of two concurrent changes the second sees the
     first.
@@ -300,7 +300,7 @@ def save_source(tx: Connection, changed: Recipient) -> None:
 
 
 def count_rate(tx: Connection, account_id: str, identity_id: str, most: int, now: int) -> bool:
-    """Count a message of an identity in this second; return False if it already had `most`."""
+    """Count a message of an identity; return False if there were already `most` in this second."""
     second = now // MICROSECONDS
     of = {"account_id": account_id, "identity_id": identity_id}
     return tx.execute(_COUNT_RATE, **of, second=second, most=most) == 1

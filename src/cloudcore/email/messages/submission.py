@@ -106,7 +106,13 @@ def accept(
     rows.add(tx, message, given, draft.sealed)
     waiting = [each for each in given if each.status == "queued"]
     for each in waiting:
-        enqueue(tx, _job(message, each), now)
+        job = NewJob(
+            SEND,
+            {"message_id": message.id, "position": each.position},
+            account_id=account_id,
+            resource=MESSAGE.crn_of(message),
+        )
+        enqueue(tx, job, now)
     report(tx, account_id, region, MESSAGES.name, len(waiting), now)
     if use is not None:
         WAITING_MESSAGES.emit_level(tx, account_id, use, now)
@@ -155,12 +161,3 @@ def _from_sources(
         each._replace(source_ip=next(sources)) if each.status == "queued" else each
         for each in given
     ]
-
-
-def _job(message: Message, to: Recipient) -> NewJob:
-    return NewJob(
-        SEND,
-        {"message_id": message.id, "position": to.position},
-        account_id=message.account_id,
-        resource=MESSAGE.crn_of(message),
-    )
