@@ -8,7 +8,6 @@ from cloudcore.errors import InvalidInput
 from cloudcore.keyring import Keyring
 from cloudcore.notifications.delivery_policy import Retries, merged
 from cloudcore.notifications.envelope import read_unsubscribe_token, unsubscribe_token
-from cloudcore.notifications.sending import _retry_after
 from cloudcore.notifications.topic import mailbox, matches
 
 ONE = "01890000-0000-7000-8000-000000000001"
@@ -68,19 +67,3 @@ def test_tokens_to_unsubscribe_are_those_of_one_subscription() -> None:
     for wrong in ("", token.replace(TWO, ONE), token + "A", token[:-1], token.upper()):
         assert read_unsubscribe_token(keyring, wrong) is None
     assert read_unsubscribe_token(Keyring(bytes([1]) * 32), token) is None
-
-
-@pytest.mark.parametrize(
-    ("text", "seconds"),
-    [
-        (None, 0),
-        ("7", 7),
-        ("-1", 0),
-        ("soon", 0),
-        ("9" * 50, 999_999_999),
-        ("Thu, 01 Jan 1970 00:01:00 GMT", 60),
-        ("Thu, 01 Jan 1969 00:01:00 GMT", 0),
-    ],
-)
-def test_retry_after_is_seconds_or_a_date(text: str | None, seconds: int) -> None:
-    assert _retry_after(text, 0) == seconds

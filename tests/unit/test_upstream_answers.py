@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Iterator
+
 import pytest
 
 from cloudcore.clock import MICROSECONDS
@@ -21,6 +24,15 @@ ALLOWED = Allowed("ENTREPOT_UPSTREAM_ALLOWED", ("http://hub.internal:5000", "htt
 
 def head(**headers: str) -> AnswerHead:
     return AnswerHead(200, [(name.replace("_", "-"), value) for name, value in headers.items()])
+
+
+@pytest.fixture
+def in_tokyo(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    with monkeypatch.context() as patch:
+        patch.setenv("TZ", "JST-9")
+        time.tzset()
+        yield
+    time.tzset()
 
 
 @pytest.mark.parametrize(
@@ -56,10 +68,12 @@ def test_a_header_that_stands_twice_says_nothing() -> None:
         *(("999999999", 86400), ("9" * 400, 60)),
         *(("Fri, 15 Jan 2027 08:00:30 GMT", 30), ("Fri, 15 Jan 2027 07:00:00 GMT", 1)),
         ("Fri, 15 Jan 9999 08:00:30 GMT", 86400),
+        ("Fri, 15 Jan 2027 08:00:30 -0000", 30),
         (f"Fri, 15 Jan {'9' * 20} 08:00:30 GMT", 60),
         (f"Fri, 15 Jan 2027 08:00:30 +{'9' * 20}", 60),
     ],
 )
+@pytest.mark.usefixtures("in_tokyo")
 def test_retry_after_is_bounded(text: str, seconds: int) -> None:
     assert response_headers.retry_at(head(retry_after=text), NOW) == NOW + seconds * MICROSECONDS
 

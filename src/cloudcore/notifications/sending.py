@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import datetime
 from email.message import EmailMessage
-from email.utils import format_datetime, parsedate_to_datetime
+from email.utils import format_datetime
 from typing import Any, Final
 
 import msgspec
@@ -63,22 +63,8 @@ def _outcome(head: AnswerHead, now: int) -> AttemptOutcome:
         return DELIVERED
     words = f"it answered {status}"
     if status == _TOO_MANY or status >= 500:
-        return AttemptOutcome(
-            "retry", "ENDPOINT_FAILED", words, _retry_after(head.get("retry-after"), now), status
-        )
+        return AttemptOutcome("retry", "ENDPOINT_FAILED", words, head.retry_after(now) or 0, status)
     return AttemptOutcome("failed", "ENDPOINT_REFUSED", words, http_status=status)
-
-
-def _retry_after(text: str | None, now: int) -> int:
-    """Return the seconds that a ``Retry-After`` field asks for (RFC 9110 §10.2.3), or 0."""
-    if text is None:
-        return 0
-    if text.isascii() and text.isdigit():
-        return int(text[:9])
-    try:
-        return max(0, int(parsedate_to_datetime(text).timestamp()) - now // MICROSECONDS)
-    except (ValueError, OverflowError):
-        return 0
 
 
 _SUBJECT: Final = 150

@@ -6,13 +6,18 @@ The parser is httptools', as on the server side: each byte of a body is copied o
 from __future__ import annotations
 
 import asyncio
+import re
 import select
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import UTC
+from email.utils import parsedate_to_datetime
 from typing import Final, Literal, cast
 
 import httptools
+
+from cloudcore.clock import MICROSECONDS
 
 RequestStage = Literal["dns", "connect", "tls", "answer"]
 
@@ -45,6 +50,7 @@ _WHOLE_PIECE: Final = 64 * 1024
 _CONTINUED: Final = range(100, 200)
 _BODILESS: Final = frozenset({204, 304})
 _LENGTH_DIGITS: Final = 18
+_RETRY_SECONDS: Final = re.compile(r"[0-9]{1,9}")
 _OPENING: Final = b"HTTP/"
 
 
@@ -71,6 +77,22 @@ class AnswerHead:
         text = self.get("content-length") or ""
         is_number = text.isascii() and text.isdigit() and len(text) <= _LENGTH_DIGITS
         return int(text) if is_number else None
+
+    def retry_after(self, now: int) -> int | None:
+        """Return the seconds that ``Retry-After`` asks for, from `now` (microseconds) on.
+
+        A date without a zone is in UTC (RFC 9110 §10.2.3). Return None if the header is absent or
+        malformed.
+        """
+        text = (self.get("retry-after") or "").strip()
+        if _RETRY_SECONDS.fullmatch(text):
+            return int(text)
+        try:
+            moment = parsedate_to_datetime(text)
+            moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+            return max(0, int(moment.timestamp()) - now // MICROSECONDS)
+        except (ValueError, OverflowError):  # the latter for numbers of many digits
+            return None
 
 
 class AnswerParser:

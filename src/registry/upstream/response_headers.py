@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import re
-from contextlib import suppress
-from datetime import UTC
-from email.utils import parsedate_to_datetime
 from typing import Final, NamedTuple
 
 from cloudcore.clock import MICROSECONDS
@@ -60,7 +57,6 @@ MAX_RETRY_SECONDS: Final = 24 * 3600
 
 _NUMBER: Final = r"([0-9]{1,18})"
 _CONTENT_RANGE: Final = re.compile(rf"bytes {_NUMBER}-{_NUMBER}/(?:{_NUMBER}|\*)")
-_SECONDS: Final = re.compile(r"[0-9]{1,9}")
 _RATE: Final = re.compile(r"([0-9]{1,9})(?:\s*;\s*w=([0-9]{1,9}))?")
 _ETAG: Final = re.compile(r'(?:W/)?"[!#-~]{0,250}"')
 _MEDIA_TYPE: Final = re.compile(r"[a-z0-9.+_-]{1,100}/[a-z0-9.+_-]{1,150}")
@@ -119,15 +115,8 @@ def is_encoded(head: AnswerHead) -> bool:
 
 def retry_at(head: AnswerHead, now: int) -> int:
     """Return when the next request may be sent after a 429: by ``Retry-After``, within limits."""
-    text = (head.get("retry-after") or "").strip()
-    seconds = RETRY_SECONDS
-    if _SECONDS.fullmatch(text):
-        seconds = int(text)
-    elif text:
-        with suppress(ValueError, OverflowError):  # the latter for numbers of many digits
-            moment = parsedate_to_datetime(text)
-            moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
-            seconds = int(moment.timestamp()) - now // MICROSECONDS
+    asked = head.retry_after(now)
+    seconds = RETRY_SECONDS if asked is None else asked
     return now + min(max(seconds, 1), MAX_RETRY_SECONDS) * MICROSECONDS
 
 
