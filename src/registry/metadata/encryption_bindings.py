@@ -1,7 +1,7 @@
 """Bindings of repositories and accounts to the KMS keys under which blobs are written.
 
 A repository uses its own binding, else its account's default, else the account's platform key. A
-binding that is replaced or deleted ends; it stays as history.
+replaced or deleted binding gets an `ended_at`; its row stays as history.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ OF_PLATFORM: Final = (
     .where(given(_platform.c.account_id), _platform.c.origin == literal_column("'platform'"))
     .scalar_subquery()
 )
-"""The id of the platform key of ``:account_id``, or null if it has none yet."""
+"""The id of the platform key of ``:account_id``, or null if the account has none yet."""
 EFFECTIVE_ID: Final = func.coalesce(_OF_REPOSITORY, OF_ACCOUNT, OF_PLATFORM)
 """The id of the key that the repository ``:repository_id`` of ``:account_id`` writes under."""
 _EFFECTIVE: Final = Statement(
@@ -186,7 +186,7 @@ def effective_keys(
 
 
 def find_binding(tx: Connection, account_id: str, repository_id: str | None) -> Binding | None:
-    """Return the active binding, or None; without `repository_id`, that of the account."""
+    """Return the active binding of a repository (None: of the account), or None."""
     scope, ids = _scope(account_id, repository_id)
     row = tx.row(_FIND[scope], **ids)
     return None if row is None else _binding(row)
@@ -195,10 +195,9 @@ def find_binding(tx: Connection, account_id: str, repository_id: str | None) -> 
 def list_bindings(
     tx: Connection, account_id: str, repository_id: str | None, before: str, limit: int
 ) -> list[Binding]:
-    """Return up to `limit` bindings, active and ended, newest first.
+    """Return up to `limit` bindings, active and ended, of a repository (None: of the account).
 
-    They are those of a repository, or of the account if `repository_id` is None. `before` is the
-    last id of the previous page, or empty.
+    The newest come first. `before` is the last id of the previous page, or empty.
     """
     scope, ids = _scope(account_id, repository_id)
     rows = tx.rows(_LIST[scope], **ids, before=before or _LAST, limit=limit)
@@ -212,7 +211,7 @@ def count_bindings(tx: Connection, account_id: str, repository_id: str | None) -
 
 
 def end_binding(tx: Connection, account_id: str, repository_id: str | None, now: int) -> bool:
-    """End the active binding of a repository, or of the account; return False if it has none."""
+    """End the active binding of a repository (None: of the account); return False without one."""
     scope, ids = _scope(account_id, repository_id)
     return tx.execute(_END[scope], **ids, now=now) == 1
 
@@ -225,7 +224,7 @@ def add_binding(
     kms_key_id: str,
     now: int,
 ) -> None:
-    """Insert an active binding; there must be none."""
+    """Insert a binding of a repository (None: of the account), which must have no active one."""
     tx.execute(
         _ADD,
         id=binding_id,

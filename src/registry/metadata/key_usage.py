@@ -1,4 +1,4 @@
-"""What a KMS key protects: repositories, blobs and images. Each query reads a bounded number."""
+"""What a KMS key protects: repositories, blobs and images. Each query reads at most `MOST` rows."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _other = blob_object_keys.alias("other")
 
 
 class WrappedBlobs(NamedTuple):
-    """The number of blobs whose data keys a KMS key opens, and how many only it opens."""
+    """The number of blobs whose data keys a KMS key opens, and of those that only it opens."""
 
     total: int
     exclusive_count: int
@@ -148,9 +148,10 @@ def count_wrapped_blobs(
 def count_key_images(
     tx: Connection, account_id: str, kms_key_id: str, most: int = MOST
 ) -> tuple[int, bool]:
-    """Count the images of live repositories with blobs read through a key.
+    """Return the number of images in live repositories with blobs read through a key.
 
-    The second value is True if the query stopped after `most` pairs of image and blob.
+    The second value is True if the query stopped after `most` pairs of image and blob: then the
+    number is a lower bound.
     """
     row = tx.row(_COUNT_IMAGES, account_id=account_id, kms_key_id=kms_key_id, most=most)
     assert row is not None
@@ -160,7 +161,7 @@ def count_key_images(
 def list_key_images(
     tx: Connection, account_id: str, kms_key_id: str, limit: int, most: int = MOST
 ) -> list[KeyImage]:
-    """Return up to `limit` images that `count_key_images` counts, by repository name and digest."""
+    """Return up to `limit` images of `count_key_images`, sorted by repository name and digest."""
     return find_all(
         tx,
         KeyImage,

@@ -49,7 +49,7 @@ _PUT: Final = Statement(
         set_={
             "document": _new.excluded.document,
             "revision": _p.revision + text("1"),
-            # A later time than a new policy's was written under a wrong clock.
+            # A stored time after that of a new policy was written under a wrong clock: replace it.
             "next_run_at": case(
                 (_p.next_run_at > _new.excluded.next_run_at, _new.excluded.next_run_at),
                 else_=_p.next_run_at,
@@ -231,12 +231,12 @@ _LINK_PAGE: Final = paged(_links().where(_l.digest > bindparam("after")).order_b
 def page_of_images(
     tx: Connection, repository_id: str, after: str, limit: int, now: int
 ) -> Sequence[Row]:
-    """Return up to `limit` images after the id `after`, as `ImageColumns`, with pins at `now`."""
+    """Return up to `limit` images after an id, as `ImageColumns` (`is_pinned` at `now`)."""
     return tx.rows(_PAGE, repository_id=repository_id, after=after, limit=limit, now=now)
 
 
 def some_images(tx: Connection, repository_id: str, ids: Sequence[str], now: int) -> Sequence[Row]:
-    """Return the images with these ids, as `ImageColumns`, with pins at `now`."""
+    """Return the images with these ids, as `ImageColumns` (`is_pinned` at `now`)."""
     return tx.rows(_SOME, repository_id=repository_id, ids=text_list(ids), now=now)
 
 
@@ -246,7 +246,7 @@ def page_of_tags(tx: Connection, repository_id: str, after: str, limit: int) -> 
 
 
 def tags_of_some(tx: Connection, repository_id: str, ids: Sequence[str]) -> Sequence[Row]:
-    """Return tags of these images: name, image id, time of the last move."""
+    """Return the tags of these images: name, image id, time of the last move."""
     return tx.rows(_TAGS_OF_SOME, repository_id=repository_id, ids=text_list(ids))
 
 
@@ -266,7 +266,10 @@ def ids_of(tx: Connection, repository_id: str, digests: Sequence[str]) -> dict[s
 
 
 def sole_bytes(tx: Connection, manifest_id: str) -> int:
-    """Return the size of an image's blobs that no other image of the account references."""
+    """Return the size of an image's blobs that no other image of its repository references.
+
+    Blobs that another repository links are left out too.
+    """
     return count(tx, _SOLE_BYTES, manifest_id=manifest_id)
 
 

@@ -144,7 +144,7 @@ def begin_counting(tx: Connection, account_id: str) -> None:
 def count_new(
     tx: Connection, account_id: str, size: int, found: StorageAllowance, now: int
 ) -> None:
-    """Count a new object if the account has a limit; its insertion has returned `found`.
+    """Count a new object if the account has a limit; `found` is what the insertion returned.
 
     Notify the account if it has now used most or all of its bytes.
 
@@ -164,7 +164,7 @@ def count_new(
 
 
 def add_bytes(tx: Connection, account_id: str, change: int) -> None:
-    """Add `change` to the account's count, if it is counted, without checking the limit."""
+    """Add `change` to the account's counted bytes, if any, without checking the limit."""
     if change:
         tx.row(_ADD, account_id=account_id, adding=change)
 
@@ -216,7 +216,7 @@ COUNTED_RESOURCES: Final = tuple(_BY_QUOTA.values())
 def check_added(
     tx: Connection, account_id: str, quota: Quota, limit: int | None, added: int, now: int
 ) -> None:
-    """Check a quota after `tx` has added resources; `limit` is None if none is set.
+    """Check a quota after `tx` has added `added` resources; `limit` is None if none is set.
 
     Notify the account if it has now used most or all of its quota.
 

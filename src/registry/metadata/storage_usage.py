@@ -62,7 +62,7 @@ class ObjectUse(NamedTuple):
     repository_id: str
     size: int
     manifests: int
-    """Number of these manifests."""
+    """The number of these manifests."""
 
 
 class SharedSums(NamedTuple):
@@ -236,7 +236,7 @@ _SHARED: Final = Statement(
 def sum_links(
     tx: Connection, account_id: str, repository_id: str, after: str, limit: int
 ) -> LinkSums:
-    """Sum up to `limit` links of a repository, after the digest `after`."""
+    """Add up the sizes of up to `limit` links of a repository, after the digest `after`."""
     row = tx.row(
         _LINKS, account_id=account_id, repository_id=repository_id, after=after, limit=limit
     )
@@ -300,14 +300,14 @@ def list_tombstone_ids(
 
 
 def deleted_objects(tx: Connection, account_id: str, tombstones: Sequence[str]) -> dict[str, int]:
-    """Map ids to sizes of the objects that these tombstones reference and no live image does."""
+    """Map object ids to sizes, for objects that these tombstones and no live image reference."""
     return dict(tx.rows(_DELETED_ONLY, account_id=account_id, ids=text_list(tombstones)))
 
 
 def sum_blobs_of(
     tx: Connection, account_id: str, repository_id: str, manifest_ids: Sequence[str], now: int
 ) -> SharedSums:
-    """Sum the distinct blobs of these manifests; an index itself has none."""
+    """Add up the sizes of the distinct blobs of these manifests; an index itself has none."""
     row = tx.row(
         _SHARED,
         account_id=account_id,
@@ -340,8 +340,8 @@ _SUMS: Final = Statement(
 async def stored_by_account(database: Database) -> Mapping[str, int]:
     """Map account ids to the size of their blobs as pushed, each counted once.
 
-    So compression and sealing do not affect bills. Condemned objects do not count. It takes about a
-    second per million blobs; other requests run in between.
+    So compression and sealing do not affect bills. Condemned objects do not count. This takes about
+    a second per million blobs; other requests run in between.
     """
     sums: Counter[str] = Counter()
     after, count = "", _SLICE

@@ -41,7 +41,7 @@ repositories = table(
     columns(ByteOrdered, "name"),
     columns(sa.String(16), "tag_mutability"),
     columns(sa.String(32), "source"),
-    # An index may list a child that was deleted by force; what is pushed there may be that child.
+    # True: an index may list a child deleted by force; a manifest pushed later may be that child.
     columns(sa.Boolean, "is_sparse DEFAULT false"),
     columns(sa.BigInteger, "image_count DEFAULT 0, tag_count DEFAULT 0"),
     columns(sa.BigInteger, "tagged_image_count DEFAULT 0, size_bytes DEFAULT 0"),
@@ -234,7 +234,7 @@ resource_policies = table(
     columns(sa.BigInteger, "revision"),
     columns(Moment, "updated_at"),
     columns(sa.Text, "document"),
-    # Ids of its handles and names when it was written; see `identity.documents`.
+    # Ids of its handles and names when it was written; see `identity.rights.documents`.
     columns(sa.Text, "principal_ids"),
     one_of("visibility", "private", "shared", "public"),
 )

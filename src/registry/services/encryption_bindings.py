@@ -51,7 +51,10 @@ def status_of(state: KeyState, ended_at: int | None = None) -> BindingStatus:
 
 
 def effective_binding(tx: Connection, account_id: str, repository_id: str | None) -> Binding:
-    """Return the binding of a repository, else its account's default, else the platform key."""
+    """Return the binding of a repository, else the account's default, else the platform key's.
+
+    `repository_id` is None for the account's default itself.
+    """
     for bound_id in dict.fromkeys((repository_id, None)):
         found = rows.find_binding(tx, account_id, bound_id)
         if found is not None:
@@ -64,7 +67,7 @@ def bind_key(
 ) -> Binding:
     """Bind a repository, or the account itself, to a key; its previous binding ends.
 
-    A binding to the same key stays as it is. The key cannot be disabled or deleted meanwhile.
+    A binding to the same key stays as it is. The key cannot be disabled or deleted until `tx` ends.
 
     Raises:
         KeyMissing: there is no such key any more.

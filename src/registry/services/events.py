@@ -1,8 +1,8 @@
-"""Publish events of the registry to the topics whose rules match, in the change's transaction.
+"""Publish events of the registry to the topics that an account's rules name.
 
-So an event is in the outbox if and only if its change is committed. An account without rules has no
-extra cost. Each rule of an account sends matching events about its resources to one of its topics;
-the notifications family delivers them to subscribers.
+An event is written to the outbox in the transaction of its change, so it is there if and only if
+the change is committed. An account without rules has no extra cost. Each rule sends matching events
+about the account's resources to one topic; the notifications family delivers them to subscribers.
 """
 
 from __future__ import annotations

@@ -95,7 +95,10 @@ class StorageUsage(ResponseBody):
 
 
 def saved_by_compression(unique: int, stored: int, restorable: int, pending: int) -> int:
-    """Return how many of the `unique` bytes compression saves on disk; 0 if sealing adds more."""
+    """Return how many of the `unique` bytes compression saves on disk; 0 if sealing adds more.
+
+    `stored` bytes include the `restorable` and the `pending` ones, which are not `unique`.
+    """
     return max(0, unique - (stored - restorable - pending))
 
 

@@ -75,7 +75,7 @@ _STRAYS: Final = paged(
 def add_body(tx: Connection, stored_id: str, body: bytes) -> None:
     """Insert the stored bytes of an inline object, whose row the same transaction writes.
 
-    Do nothing if they exist: the transaction was repeated, and stored bytes never change.
+    Do nothing if the bytes exist: the transaction was repeated, and stored bytes never change.
     """
     tx.execute(_ADD, stored_id=stored_id, body=body)
 
@@ -95,7 +95,7 @@ def find_body_damage(tx: Connection, stored_id: str, stored_size: int) -> str | 
 
 
 def drop_bodies(tx: Connection, stored_ids: Sequence[str]) -> None:
-    """Delete those of these bytes that are inline; the same transaction deletes their objects."""
+    """Delete the inline bytes with these stored ids; the same transaction deletes their objects."""
     tx.execute(_DROP, ids=text_list(stored_ids))
 
 
@@ -110,5 +110,5 @@ def inline_objects(tx: Connection, after: str, limit: int) -> list[InlineObject]
 
 
 def stray_bodies(tx: Connection, limit: int) -> list[StrayBody]:
-    """Return up to `limit` inline bytes of no object, live or quarantined; there should be none."""
+    """Return up to `limit` inline bodies without an object, live or quarantined (a fault)."""
     return find_all(tx, StrayBody, _STRAYS, limit=limit)

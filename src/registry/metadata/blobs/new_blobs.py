@@ -117,9 +117,9 @@ _BEGIN: Final = {
 
 
 def hold_target(tx: Connection, target: PushTarget, digest: str) -> LinkTarget | None:
-    """Return the current target of a digest's link; None if the push target has changed.
+    """Return the object and KMS key of a digest's link; None if the push target has changed.
 
-    The target's KMS key cannot be disabled until `tx` ends.
+    The push target's KMS key cannot be disabled until `tx` ends.
     """
     return find_one(
         tx,
@@ -135,7 +135,7 @@ def find_room_in(
 ) -> Room | None:
     """Return the account's stored bytes and their limit if an upload session may begin, else None.
 
-    It may not begin if the repository or its KMS key differs from `target`, if a maximum of
+    A session may not begin if the repository or its KMS key differs from `target`, if a maximum of
     sessions or bytes is exhausted, or if the session `upload_id` has ended or already has a row.
     """
     parameters = room._asdict() | target_parameters(target)
@@ -156,7 +156,7 @@ def begin_in_target(
 ) -> bool:
     """Insert a session's row, without a lease; return False if the session may not begin.
 
-    `find_room_in` lists the conditions. Idempotent.
+    `find_room_in` lists when a session may not begin. Idempotent.
     """
     row = beginning_parameters(upload, received, expires_at)
     found = room._asdict() | target_parameters(target)
@@ -165,7 +165,7 @@ def begin_in_target(
 
 
 def target_parameters(target: PushTarget) -> dict[str, object]:
-    """Return the parameters with which statements here check that a target is unchanged."""
+    """Return the parameters of the statements that check that a target is unchanged."""
     found = target._asdict()
     if target.kms_key_id is None:
         del found["kms_key_id"], found["key_version"]
@@ -178,7 +178,7 @@ def _values(table: sa.Table, *names: str) -> dict[str, sa.ColumnElement[Any]]:
 
 
 class _Session(Enum):
-    """The kind of upload session that ends with the push."""
+    """The upload session that ends with the push: none, one without a row, or one with a row."""
 
     NONE = auto()
     UNWRITTEN = auto()
@@ -235,10 +235,10 @@ def _statement(session: _Session, *, is_sealed: bool) -> Statement:
 
 
 def _target_query(session: _Session, *, is_sealed: bool) -> sa.Select[Any]:
-    """Build a query for the push target and the session; no row if the link exists.
+    """Build a query for the push target and the session; it finds no row if the link exists.
 
-    It locks the session's row, if any, and holds the KMS key. It finds nothing in accounts whose
-    bytes are counted or limited.
+    The query locks the session's row and keeps the KMS key, if any, from being disabled. It finds
+    no row in accounts whose bytes are counted or limited.
     """
     holding = (HOLDING_SEALED if is_sealed else HOLDING_PLAIN).where(
         _l.object_id.is_(None), IS_FREE
@@ -280,8 +280,8 @@ def add_new_blob(
 
     Return False, and change nothing, if the blob is not new, or the target or session has changed.
     `wrap` is the data key wrapped under the target's KMS key, which must be enabled. Call this only
-    as the first statement of a change, and only if `tx.joins_changes`; if it returns True, it must
-    be the only one.
+    as the first statement of a change, and only if `tx.joins_changes`. After True, the change must
+    run no other statement.
     """
     parameters = target_parameters(target) | made._asdict() | {"body": body, "now": now}
     if wrap is not None:

@@ -28,7 +28,7 @@ def quarantine_bytes(
 ) -> Insert:
     """Build the statement that copies the rows of some objects' bytes into quarantine.
 
-    `quarantined_id` is the id there; `where` selects the objects.
+    `quarantined_id` is the id of the row in quarantine; `where` selects the objects.
     """
     columns = (_objects[name] for name in OF_THE_BYTES)
     return quarantined_objects.insert().from_select(

@@ -109,7 +109,7 @@ def take(tx: Connection, upload_id: str, holder: str, until: int, *, shared: boo
 
 
 def renew_leases(tx: Connection, upload_ids: Sequence[str], holder: str, until: int) -> int:
-    """Extend a holder's leases on these sessions to `until`; return how many it still has."""
+    """Extend a holder's leases on these sessions to `until`; return how many it still holds."""
     return tx.execute(_RENEW, ids=text_list(upload_ids), holder=holder, until=until)
 
 

@@ -4,11 +4,11 @@ All wraps of an object belong to its current bytes. A transaction that writes or
 locked the object and holds the KMS key enabled.
 
 A wrap exists for the links and tombstones that read the object through its key. An object without
-links and tombstones keeps its wraps, so that a push or a recovery can still read it; they move to
-the quarantine with it.
+links and tombstones keeps its wraps, so that a push or a recovery can still read the object; the
+wraps move to the quarantine with the object.
 
-An object whose last wrap is gone is *shredded*: nobody can ever read its bytes. They go to the
-quarantine as bytes without a key, to be removed by the next collection. The row stays as long as
+An object whose last wrap is gone is *shredded*: nobody can ever read its bytes. The bytes go to the
+quarantine without a key, and the next collection removes them. The object's row stays as long as
 links and tombstones need it, for sizes and manifests. It has the state 'shredded', no bytes (its
 `stored_size` is 0, and its `stored_id` names nothing), and a push does not find it.
 """
@@ -52,7 +52,7 @@ class ObjectReference(NamedTuple):
 
     repository_id: str
     kms_key_id: str | None
-    """The KMS key through which it reads the object, or None if the object is plain."""
+    """The KMS key through which the repository reads the object; None if the object is plain."""
 
 
 _FIND: Final = Statement(
@@ -117,8 +117,8 @@ def put_wrap(
 ) -> bool:
     """Insert or replace the wrap of an object under a KMS key.
 
-    Return False, and change nothing, if the key is not enabled. It cannot be disabled until `tx`
-    ends. The caller has locked the object.
+    Return False, and change nothing, if the key is not enabled. An enabled key cannot be disabled
+    until `tx` ends. The caller has locked the object.
     """
     if hold_key(tx, account_id, kms_key_id) != "enabled":
         return False
@@ -149,8 +149,8 @@ def drop_other_wraps(
 ) -> None:
     """Delete the wraps of an object except those under these KMS keys.
 
-    Call it after the object got new bytes and wraps under these keys; the other wraps belong to its
-    old bytes.
+    Call this after the object got new bytes and wraps under these keys; the other wraps belong to
+    the old bytes.
     """
     ids = text_list(kms_key_ids)
     tx.execute(_DROP_OTHERS, account_id=account_id, object_id=object_id, kms_key_ids=ids)
@@ -228,7 +228,7 @@ _SHRED: Final = Statement(
 
 
 def drop_unused_wraps(tx: Connection, account_id: str, object_ids: Iterable[str]) -> None:
-    """Delete wraps of these objects that no link or tombstone needs; shred objects with none left.
+    """Delete these objects' wraps that no link or tombstone needs; shred objects without a wrap.
 
     The caller has locked the objects, and has changed their links, tombstones or wraps. An object
     that has neither links nor tombstones keeps its wraps.
@@ -239,10 +239,10 @@ def drop_unused_wraps(tx: Connection, account_id: str, object_ids: Iterable[str]
 
 
 def shred_unreadable(tx: Connection, account_id: str, object_ids: Sequence[str]) -> tuple[int, int]:
-    """Shred those of these objects that are sealed and have no wrap left.
+    """Shred those of these objects that are sealed and have no wrap left, except erased ones.
 
-    Erased wraps do not count. Return the number of shredded objects and of their stored bytes. The
-    caller has locked the objects.
+    Return the number of shredded objects and of their stored bytes. The caller has locked the
+    objects.
     """
     of = {"account_id": account_id, "ids": text_list(object_ids)}
     found = tx.rows(_FIND_UNREADABLE, **of)

@@ -1,4 +1,4 @@
-"""Queries of fsck: all objects, sessions and manifests in pages, and counters with recounts."""
+"""Queries of fsck: upload sessions, manifests, rows without a parent, counters with recounts."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class SessionRow(NamedTuple):
 
 
 class ManifestBody(NamedTuple):
-    """A manifest with its bytes (None if lost) and the numbers of its edges."""
+    """A manifest with its bytes (None if lost), and how many edges to blobs and children it has."""
 
     id: str
     repository: str
@@ -247,7 +247,7 @@ def totals(tx: Connection) -> tuple[int, int]:
 
 
 def owned(tx: Connection, ids: Sequence[str]) -> set[str]:
-    """Return those of `ids` under which an object, live or quarantined, or a session has bytes."""
+    """Return those of `ids` that name bytes of an object, live or quarantined, or of a session."""
     return {row[0] for row in tx.rows(_OWNED, ids=text_list(ids))}
 
 
@@ -281,9 +281,9 @@ def dangling_links(tx: Connection) -> list[tuple[str, str]]:
 
 
 def miscounts(tx: Connection, after: str, limit: int) -> tuple[list[Miscount], str | None]:
-    """Return wrong counters of the next `limit` repositories after the id `after`.
+    """Return the wrong counters of the next `limit` repositories after the id `after`.
 
-    Also return the last repository's id, or None if no repository was left.
+    The second value is the last of these repositories' ids; None if there were none.
     """
     rows = tx.rows(_REPOSITORIES, after=after, limit=limit)
     found = [

@@ -4,10 +4,10 @@ There are four steps, each in its own transaction. Until the last, a push or `en
 undoes them:
 
 - a link that no manifest references is deleted when its grace period is over;
-- an object without links and tombstones is *condemned*; of an object that still has some, the wraps
-  that these do not need are deleted;
-- after a delay its row is *swept*: moved to the quarantine. Foreign keys prevent that while
-  anything references the object. The bytes stay, and can be recovered;
+- an object without links and tombstones is *condemned*; an object that still has some loses the
+  wraps that none of them needs;
+- after a delay the row of a condemned object is *swept*: moved to the quarantine. Foreign keys
+  prevent that while anything references the object. The bytes stay, and can be recovered;
 - after another delay the bytes are *removed*, then the row in quarantine; for an inline object,
   both in one transaction.
 
@@ -69,7 +69,7 @@ class UnreferencedLink(NamedTuple):
 
 
 class Swept(NamedTuple):
-    """Bytes in quarantine: their object's row was deleted, or has other bytes now."""
+    """The stored bytes of a condemned object, or bytes in quarantine."""
 
     id: str
     account_id: str
@@ -90,10 +90,11 @@ class Removable(NamedTuple):
 
 
 class Amount(NamedTuple):
-    """A number of blobs and their size on disk."""
+    """A number of blobs and their size."""
 
     blobs: int
     stored_bytes: int
+    """Bytes on disk; for unreferenced links, the size of the blobs as pushed."""
 
 
 _IS_UNREFERENCED: Final = _l.manifest_refs == ZERO
@@ -266,7 +267,7 @@ _DUE: Final = paged(_due())
 def unreferenced_links(
     tx: Connection, account_id: str, before: int, limit: int
 ) -> list[UnreferencedLink]:
-    """Return up to `limit` unreferenced links that were last touched at or before `before`."""
+    """Return up to `limit` unreferenced links last touched at or before `before`, oldest first."""
     return find_all(
         tx, UnreferencedLink, _UNREFERENCED, account_id=account_id, before=before, limit=limit
     )
@@ -275,7 +276,7 @@ def unreferenced_links(
 def unlink_unreferenced(
     tx: Connection, account_id: str, links: Sequence[UnreferencedLink], before: int
 ) -> int:
-    """Delete the `links` that are still unreferenced and were not touched since; return how many.
+    """Delete those `links` that are unreferenced and untouched since `before`; return how many.
 
     Raise `ConstraintViolated` if a manifest references one of these links after all, because its
     `manifest_refs` is wrong.
@@ -296,8 +297,9 @@ def lock_objects(tx: Connection, account_id: str, object_ids: Iterable[str]) -> 
 def condemn(tx: Connection, account_id: str, object_ids: Iterable[str], now: int) -> int:
     """Condemn those of these objects that no link or tombstone references; return how many.
 
-    Delete the other objects' wraps that their links and tombstones do not need. The caller must
-    lock the objects before it deletes what references them.
+    Delete the wraps of the other objects that none of their links and tombstones needs, and the
+    rows of unreferenced shredded objects. The caller must lock the objects before it deletes their
+    links or tombstones.
     """
     found = sorted(object_ids)
     drop_unused_wraps(tx, account_id, found)
@@ -320,7 +322,7 @@ def lock_condemned(tx: Connection, account_id: str, before: int, limit: int) -> 
 
 
 def unmark_referred(tx: Connection, account_id: str, object_ids: Sequence[str]) -> set[str]:
-    """Make condemned objects that are referenced live again; return their ids."""
+    """Make condemned objects live again if a link or tombstone references them; return the ids."""
     rows = tx.rows(_UNMARK_REFERRED, account_id=account_id, ids=text_list(object_ids))
     return {row[0] for row in rows}
 
@@ -328,7 +330,7 @@ def unmark_referred(tx: Connection, account_id: str, object_ids: Sequence[str]) 
 def unlinked_edge(tx: Connection, account_id: str, digests: Sequence[str]) -> str | None:
     """Return one of `digests` that a manifest references without a link in its repository, or None.
 
-    Foreign keys prevent that; if one is returned, links were lost.
+    Foreign keys should prevent that: if a digest is returned, links were lost.
     """
     row = tx.row(_UNLINKED_EDGES, account_id=account_id, digests=text_list(digests))
     return row[0] if row else None
@@ -354,7 +356,7 @@ def begin_removal(
 ) -> list[Removable]:
     """Begin to remove up to `limit` quarantined objects swept at or before `before`; return them.
 
-    Once this is committed, they cannot be recovered, and their bytes may be deleted.
+    Once this is committed, the objects cannot be recovered, and their bytes may be deleted.
     """
     return find_all(
         tx, Removable, _BEGIN_REMOVAL, account_id=account_id, before=before, now=now, limit=limit
@@ -362,9 +364,9 @@ def begin_removal(
 
 
 def finish_removal(tx: Connection, stored_ids: Sequence[str]) -> Amount:
-    """Delete objects from quarantine, with the bytes of inline ones; return the amount deleted.
+    """Delete objects whose removal has begun from quarantine; return the amount deleted.
 
-    The store has already deleted the bytes of the others.
+    The bytes of inline objects are deleted here; all other bytes are already gone from the store.
     """
     rows = tx.rows(_FINISH_REMOVAL, ids=text_list(stored_ids))
     inline = [row[2] for row in rows if row[1]]

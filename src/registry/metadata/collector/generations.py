@@ -1,4 +1,4 @@
-"""Generations: ids of successive states of this database, which a backup also contains."""
+"""Generations: ids of successive states of this database; a backup contains them too."""
 
 from __future__ import annotations
 
@@ -95,9 +95,9 @@ def follow(tx: Connection, noted: str | None, generation: str, now: int) -> bool
 
 
 def accept(tx: Connection, generation: str, now: int) -> None:
-    """Insert a generation by which an operator accepts this database.
+    """Insert a generation, and record that an operator accepts this database.
 
-    All stored bytes from before `now` that have no row are then orphans, however many they are.
+    Stored bytes from before `now` that have no row then count as orphans, however many there are.
     """
     tx.execute(_ADD, id=generation, now=now, accepted_at=now)
 
@@ -115,7 +115,7 @@ def newest_owner(tx: Connection) -> str:
 
 
 def newest_stored(tx: Connection) -> tuple[str, int] | None:
-    """Return id and size of the newest bytes that the blob store must have, or None."""
+    """Return the stored id and size of the newest object that the blob store must have, or None."""
     row = tx.row(_NEWEST_STORED)
     return None if row is None else (row[0], row[1])
 

@@ -1,7 +1,7 @@
 """Queries of the run that seals plain objects: the remaining objects, and their KMS keys.
 
-The index ``ix_blob_objects_plain`` lists plain objects by account and id. Sealed objects leave it,
-so no other record of a run's progress is needed.
+The index ``ix_blob_objects_plain`` lists plain objects by account and id. A sealed object leaves
+the index, so no other record of a run's progress is needed.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ _OF_ACCOUNT: Final = _bounded(given(_o.account_id))
 
 
 def next_plain(tx: Connection, after: Position, limit: int) -> list[ObjectRow]:
-    """Return up to `limit` undamaged plain objects after a position, in order."""
+    """Return up to `limit` undamaged plain objects after a position, sorted by position."""
     return find_all(tx, ObjectRow, _NEXT, after_account=after[0], after_id=after[1], limit=limit)
 
 

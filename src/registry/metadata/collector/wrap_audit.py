@@ -170,7 +170,7 @@ def stored_wraps(tx: Connection, after: tuple[str, str], limit: int) -> list[Sto
 
 
 def is_wrap(tx: Connection, wrap: StoredWrap) -> bool:
-    """Return True if the wrap still exists, and its object still has the same bytes."""
+    """Return True if the wrap exists unchanged, and its object still has the same bytes."""
     return (
         tx.row(
             _IS_WRAP,

@@ -298,7 +298,10 @@ def find_manifests(
 
 
 def add_manifest(tx: Connection, new: NewManifest, body: bytes, now: int) -> BodyComparison:
-    """Insert a manifest and, like `keep_body`, its body; return how the body compared."""
+    """Insert a manifest and, like `keep_body`, its body.
+
+    Return how the body compares with the account's stored copy.
+    """
     of_body = {"account_id": new.account_id, "digest": new.digest}
     if tx.execute(_ADD_BODY, **of_body, body=body):
         kept = BodyComparison.NEW
@@ -309,10 +312,10 @@ def add_manifest(tx: Connection, new: NewManifest, body: bytes, now: int) -> Bod
 
 
 def keep_body(tx: Connection, account_id: str, digest: str, body: bytes) -> BodyComparison:
-    """Insert a manifest's body, or replace a damaged copy; return how the body compared with it.
+    """Insert a manifest's body unless the account has a copy; replace a copy that is damaged.
 
-    The caller has verified `body` against `digest`. The row is locked against deletion until the
-    transaction ends.
+    Return how `body` compares with the copy. The caller has verified `body` against `digest`. The
+    row is locked against deletion until the transaction ends.
     """
     of_body = {"account_id": account_id, "digest": digest}
     while (held := tx.row(_HOLD_BODY, **of_body, body=body)) is None:
@@ -397,7 +400,7 @@ def list_referrers(
 ) -> list[Referrer]:
     """Return up to `limit` manifests whose subject is one of `subjects`, oldest first.
 
-    Their ids are after `after`. An empty `artifact_type` means any.
+    Only manifests with ids after `after` are returned. An empty `artifact_type` means any.
     """
     found = [
         Referrer(*row)
@@ -423,6 +426,9 @@ def annotations_of(tx: Connection, repository_id: str, ids: Sequence[str]) -> di
 
 
 def note_pulls(tx: Connection, pulls: Iterable[tuple[str, int]]) -> None:
-    """Record when manifests were last pulled; `pulls` are (id, minute in microseconds)."""
+    """Set when manifests were last pulled, unless a later time is stored.
+
+    `pulls` are pairs of a manifest id and a time to the minute, in microseconds since the epoch.
+    """
     for manifest_id, minute in pulls:
         tx.execute(_PULLED, manifest_id=manifest_id, minute=minute)

@@ -91,7 +91,7 @@ def existing_tags(tx: Connection, repository_id: str, names: Sequence[str]) -> s
 
 
 def indexes_listing(tx: Connection, repository_id: str, image_id: str, most: int) -> list[str]:
-    """Return at most `most` digests, sorted, of the indexes that list an image."""
+    """Return the sorted digests of at most `most` indexes that list an image."""
     rows = tx.rows(_LISTING, repository_id=repository_id, child_id=image_id, limit=most)
     return sorted(row[0] for row in rows)
 
@@ -191,14 +191,14 @@ class TreeBounds(NamedTuple):
     depth: int
     """The maximum depth; an index that lists only images has depth 1."""
     edges: int
-    """The maximum number of edges from indexes to children, counted each time the index is listed.
-    """
+    """The maximum number of edges from indexes to children. The edges of an index count once for
+    each level on which the index is listed."""
     blobs: int
     """The maximum number of edges from images and indexes to blobs."""
 
 
 class TreeSize(NamedTuple):
-    """The counts of a walk; `size_bytes` is None if it exceeded a bound."""
+    """The counts of a walk; `size_bytes` is None if the walk exceeded a bound."""
 
     depth: int
     edges: int
@@ -230,7 +230,10 @@ _SIZE_UNDER: Final = Statement(select(total(_under.c.size)))
 def measure_tree(
     tx: Connection, index_id: str, children: Iterable[str], bounds: TreeBounds
 ) -> TreeSize:
-    """Measure the tree of an index whose children are these ids; stop beyond the bounds."""
+    """Measure the tree of an index; `children` are the ids of the manifests that it lists.
+
+    The walk stops once a count exceeds its bound.
+    """
     # Level by level: the planner does not know that the tree is small, and would join whole tables.
     # A manifest counts on each of its levels, since depth is the longest path.
     level = set(children)
@@ -263,7 +266,7 @@ class Pin(NamedTuple):
     name: str
     repository_id: str
     expires_at: int | None
-    """None if it never expires."""
+    """None if the pin never expires."""
     created_by: str
     """The principal's CRN."""
     created_at: int

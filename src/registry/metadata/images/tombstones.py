@@ -190,8 +190,8 @@ def soft_delete(
 ) -> None:
     """Insert tombstones of manifests; `tags` maps manifest ids to (tag, pushed digest) pairs.
 
-    The caller then deletes the manifests. It has locked the repository, and the objects, because a
-    tombstone copies the links' KMS keys.
+    The caller has locked the repository and, because a tombstone copies the links' KMS keys, the
+    objects. It deletes the manifests afterwards.
     """
     for manifest_id, pairs in tags.items():
         document = msgspec.json.encode(pairs).decode()
@@ -245,8 +245,8 @@ def undelete(tx: Connection, tombstone: Tombstone, now: int) -> list[str]:
     """Insert the manifest again, and links to its blobs; return the digests of the blobs.
 
     If the repository has linked a blob meanwhile, that link stays. The caller has locked the
-    objects; then it adds the manifest's edges and tags, updates counters, removes the tombstone,
-    and condemns objects of the tombstone that nothing needs any more.
+    objects. Afterwards it adds the manifest's edges and tags, updates counters, removes the
+    tombstone, and condemns objects of the tombstone that nothing references any more.
     """
     tx.execute(_UNCONDEMN_OBJECTS, manifest_id=tombstone.id)
     tx.execute(_RELINK, manifest_id=tombstone.id, now=now)
@@ -265,9 +265,10 @@ def remove_tombstone(tx: Connection, tombstone_id: str) -> None:
 
 
 def forget_tombstone(tx: Connection, tombstone: Tombstone) -> None:
-    """Remove an expired tombstone and its image's deleted tags, and decrement the counter.
+    """Remove an expired tombstone and its image's deleted tags.
 
-    The caller holds the repository's lock, and removes the manifest's body.
+    The repository's counter of deleted images is decremented. The caller holds the repository's
+    lock, and removes the manifest's body.
     """
     remove_tombstone(tx, tombstone.id)
     tx.execute(_UNCOUNT, repository=tombstone.repository_id)
@@ -283,7 +284,7 @@ def find_older(tx: Connection, repository_id: str, digests: Sequence[str]) -> li
 def remove_older(tx: Connection, repository_id: str, digests: Sequence[str]) -> None:
     """Remove existing tombstones of images with these digests, so that each has at most one.
 
-    The caller updates the counter, and condemns objects that nothing references any more.
+    The caller updates the repository's counter, and condemns objects that nothing references.
     """
     tx.execute(_REMOVE_OLDER, repository_id=repository_id, digests=text_list(digests))
 

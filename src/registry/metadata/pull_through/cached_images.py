@@ -120,15 +120,16 @@ def repository_bytes(tx: Connection, repository_id: str) -> int:
 def oldest_images(
     tx: Connection, rule: Retention, before: int, now: int, limit: int
 ) -> list[CachedImage]:
-    """Return up to `limit` images last pulled, or else cached, before `before`, oldest first.
+    """Return up to `limit` of a rule's images that were not used since `before`, oldest first.
 
-    Images that an index lists or that are pinned are left out, as are those restored since.
+    An image is used when it is pulled, cached or restored. Images that an index lists or that are
+    pinned are left out.
     """
     return find_all(tx, CachedImage, _OLDEST, **_names(rule), before=before, now=now, limit=limit)
 
 
 def is_still_unneeded(tx: Connection, image: CachedImage, before: int, now: int) -> bool:
-    """Return True if `oldest_images` would return the image now."""
+    """Return True if the image is still unused since `before`, unlisted and unpinned."""
     return tx.row(_STILL, id=image.id, before=before, now=now) is not None
 
 
@@ -141,7 +142,7 @@ def links_of_rule(tx: Connection, rule: CacheRule, digest: str, limit: int) -> l
     """Return up to `limit` links of a blob, by sha256 digest, in the repositories of a rule.
 
     Nobody has pushed to these repositories: the cache created them under this rule. Repositories
-    left by an earlier rule with this prefix do not count, since clients may have pushed to them in
+    left by an earlier rule with this prefix are left out, since clients may have pushed to them in
     between.
     """
     rows = tx.rows(

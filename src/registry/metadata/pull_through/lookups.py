@@ -1,7 +1,7 @@
 """Stored answers of upstreams: absent references, fresh tags, referrers, lists of tags.
 
 Until a tag's `fresh_until`, the upstream is not asked about the tag. A caller that is about to ask
-postpones that time first, so all others use the stored answer meanwhile.
+postpones that time first, so that all other callers use the stored answer meanwhile.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def end_fetch(tx: Connection, rule_id: str, repository: str, reference: str) -> 
 
 
 def note_absence(tx: Connection, rule_id: str, repository: str, reference: str, until: int) -> None:
-    """Record that an upstream lacks a reference, and end the claim to fetch it.
+    """Record that an upstream lacks a reference, and end the claim to fetch the reference.
 
     The record expires at `until`.
     """
@@ -154,12 +154,15 @@ def last_answer(tx: Connection, repository_id: str, tag: str) -> LastAnswer | No
 def renew(
     tx: Connection, repository_id: str, tag: str, now: int, until: int, etag: str | None
 ) -> None:
-    """Record that a tag equals the upstream's, with this ETag, and is fresh until a time."""
+    """Record that the upstream confirmed a cached tag, with this ETag; it is fresh until `until`.
+
+    Do nothing if there is no such cached tag.
+    """
     tx.execute(_RENEW_TAG, of=repository_id, tag=tag, now=now, until=until, etag=etag)
 
 
 def mark_stale(tx: Connection, repository_id: str, tag: str, until: int) -> int | None:
-    """Record that the upstream could not be asked, and is not to be asked again before `until`.
+    """Mark a tag as stale: the upstream could not be asked, and is not asked again before `until`.
 
     Return when the upstream last confirmed the tag, or None if there is no such cached tag.
     """

@@ -188,7 +188,7 @@ def add_missing_children(
 def add_found_child(
     tx: Connection, repository_id: str, digests: Sequence[str], manifest_id: str
 ) -> bool:
-    """Set a child's id in the indexes that lack it; return False if there are none.
+    """Set a child's id in the indexes that lack the child; return False if no index does.
 
     `digests` are all known digests of the child. The caller holds the repository's lock.
     """

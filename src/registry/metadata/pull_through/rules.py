@@ -30,7 +30,7 @@ UNDER_RULE: Final = and_(
     func.substr(_repository.name, ONE, func.length(_r.prefix) + ONE)
     == _r.prefix + literal_column("'/'"),
 )
-"""The condition that the cache created a repository, and its name is under the rule's prefix."""
+"""The condition that the cache created a repository whose name is below the rule's prefix."""
 
 
 class Totals(NamedTuple):

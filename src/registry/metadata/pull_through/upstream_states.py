@@ -1,4 +1,4 @@
-"""Rows of the states and faults of upstreams, for each rule."""
+"""The stored state and faults of each rule's upstream."""
 
 from __future__ import annotations
 

@@ -168,7 +168,7 @@ class AccountDay(NamedTuple):
 
 
 class Growth(NamedTuple):
-    """A repository's size after a span and `before` it (0 if the repository did not exist)."""
+    """A repository's size after a span and `before` the span (0 if it did not exist yet)."""
 
     repository_id: str
     name: str
@@ -219,9 +219,9 @@ def add_pulls(tx: Connection, pulls: Mapping[tuple[str, int], int]) -> dict[str,
 
 
 def measure_batch(tx: Connection, day: int, after: str) -> Measured | None:
-    """Record size, last use and growth of the next repositories after the id `after`.
+    """Write the day's size, the last use and the growth of the next repositories after an id.
 
-    Return None if there are none.
+    Return None if there are no more repositories.
     """
     ids = [row[0] for row in tx.rows(_NEXT, after=after, limit=_BATCH)]
     if not ids:
@@ -238,7 +238,7 @@ def measure_batch(tx: Connection, day: int, after: str) -> Measured | None:
 
 
 def measure_accounts(tx: Connection, day: int, sums: Mapping[str, int]) -> None:
-    """Record the sizes of accounts for a day, from sums by account id."""
+    """Write the sizes of accounts on a day; `sums` maps account ids to bytes."""
     for account_id, size in sorted(sums.items()):
         tx.execute(_MEASURE_ACCOUNT, account_id=account_id, day=day, size=size)
 

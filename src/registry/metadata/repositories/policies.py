@@ -67,7 +67,7 @@ class NewPolicy(NamedTuple):
 
     document: Any
     principal_ids: Mapping[str, str]
-    """The ids that the handles and names in the document have now; see `identity.documents`."""
+    """The current ids of the document's handles and names; see `identity.rights.documents`."""
     visibility: str
 
 

@@ -110,7 +110,7 @@ _COUNT: Final = (
         updated_at=bindparam("now"),
     )
 )
-# With its table: SQLAlchemy leaves it out of what SQLite returns, also in queries there.
+# With the table's name: in RETURNING on SQLite, SQLAlchemy leaves it out, also in subqueries.
 _OWNER: Final[ColumnElement[str]] = literal_column("repositories.account_id")
 _COUNT_FEWER: Final = Statement(_COUNT)
 _COUNT_MORE: Final = Statement(
@@ -233,8 +233,8 @@ def lock_repository(tx: Connection, repository_id: str) -> Repository | None:
     """Lock and return a live repository, or None; the lock ends with the transaction.
 
     Every change of a repository's content locks it first, so that counters never race, and what the
-    change has read stays true: nothing else keeps two pushes at once from both finding an immutable
-    tag absent, and both setting it. SQLite needs no lock, since one transaction writes at a time.
+    change has read stays true. Without the lock, two concurrent pushes could both find an immutable
+    tag absent and both set it. SQLite needs no lock, since one transaction writes at a time.
     """
     row = tx.row(_LOCK, id=repository_id)
     return repository_of(row) if row else None
@@ -291,7 +291,7 @@ def find_or_add_repository(
     while found is None:
         is_added = add_repository(tx, repository_id, account.id, new, now, source=source)
         found = find_repository(tx, account.handle, name)
-        # On PostgreSQL, the one that had the name may have been deleted since.
+        # On PostgreSQL, the repository that had the name may have been deleted since.
         assert found is not None or not is_added
     return found
 

@@ -123,9 +123,10 @@ def match(text: str, name: str) -> str | None:
 def list_matches(
     tx: Connection, account_id: str, kind: str, text: str, after: MatchPosition | None, limit: int
 ) -> list[IndexedName]:
-    """Return up to `limit` entries of the index after a position whose term may match the text.
+    """Return up to `limit` index entries after a position that may match the text, sorted.
 
-    The caller compares each name with the whole text; see `match`.
+    Of a long text only the last `TERM_LENGTH` characters are compared; the caller compares each
+    name with the whole text (see `match`).
     """
     scope = _scope(account_id, kind)
     wanted = scope + text[-TERM_LENGTH:]
@@ -152,9 +153,9 @@ def list_matches(
 def list_unsettled(
     tx: Connection, account_id: str, text: str, limit: int
 ) -> tuple[list[IndexedName], bool]:
-    """Return live names that contain the text and whose terms are not written yet.
+    """Return live names that contain the text and whose terms are not written yet, sorted.
 
-    At most `limit` unsettled names are read. The second value is True if there are no more.
+    At most `limit` unsettled names are read. The second value is True if no more are unsettled.
     """
     rows = tx.rows(_LIST_UNSETTLED, account_id=account_id, limit=limit + 1)
     found = [
@@ -167,7 +168,7 @@ def list_unsettled(
 
 
 def settle_batch(tx: Connection, limit: int) -> int:
-    """Write the terms of new names and delete those of deleted ones.
+    """Write the terms of new names, and delete the terms of deleted names.
 
     At most `limit` names are settled; return their number.
     """

@@ -87,7 +87,10 @@ class LastUse(NamedTuple):
 
 
 def note_uses(tx: Connection, first: str, last: str) -> None:
-    """Record the last use of the repositories with ids from `first` to `last`."""
+    """Write the last use of each live repository with an id from `first` to `last`.
+
+    Delete the last uses of deleted repositories in this range.
+    """
     tx.execute(_NOTE, first=first, last=last)
     tx.execute(_FORGET, first=first, last=last)
 

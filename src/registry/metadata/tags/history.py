@@ -27,7 +27,7 @@ class TagEvent(NamedTuple):
     action: str
     """``created``, ``moved``, ``deleted`` or ``restored``."""
     digest: str | None
-    """The digest that the tag points to after the change, or None if it was deleted."""
+    """The digest that the tag points to after the change, or None if the tag was deleted."""
     previous_digest: str | None
     """The digest that the tag pointed to before the change, or None if there was no such tag."""
     principal: str
@@ -38,7 +38,7 @@ class TagEvent(NamedTuple):
 
 
 class NewTagEvent(NamedTuple):
-    """A tag change to record; the `previous_…` fields describe the manifest before the change."""
+    """A tag change to insert; the `previous_…` fields name the manifest before the change."""
 
     repository_id: str
     tag: str

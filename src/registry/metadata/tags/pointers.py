@@ -99,7 +99,7 @@ def upsert_tag(
     fresh_until: int | None = None,
     created_at: int | None = None,
 ) -> bool:
-    """Insert or move a tag; return True if a deleted tag has its name.
+    """Insert or move a tag; return True if there is a deleted tag of the same name.
 
     A new tag gets `created_at`, by default `now`. Only tags of the pull-through cache have a
     `fresh_until`: the time before which the upstream need not be asked again.

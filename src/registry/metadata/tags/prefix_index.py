@@ -1,4 +1,4 @@
-"""The images with a tag that begins with a prefix: all, or the changes since an event.
+"""The images with a tag that begins with a prefix: all images, or only the changes since an event.
 
 Each query is one statement, so that it reads one state of the database.
 """
@@ -124,7 +124,7 @@ def find_tagged_images(
 def list_changes(tx: Connection, repository_id: str, prefix: str, since: int) -> list[PrefixChange]:
     """Return up to `MAX_CHANGES` events from the number `since` on, in order.
 
-    The events are those of all tags; `prefix` is for `PointedImage.has_tag`.
+    The events are those of all tags; `prefix` only decides `PointedImage.has_tag`.
     """
     rows = tx.rows(
         _CHANGES,

@@ -1,6 +1,6 @@
 """Sign and verify bearer tokens of the data plane, which carry rights for five minutes.
 
-Neither reads the database, so ``/v2`` can authorize a request without it.
+Signing and verifying do not read the database, so ``/v2`` authorizes most requests without it.
 """
 
 from __future__ import annotations

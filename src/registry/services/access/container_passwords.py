@@ -1,8 +1,8 @@
 """Log container clients in with the named passwords that persons create for them.
 
-Every exchange reads everything that the password depends on: the person, the role's assignment, its
-trust policy and account, and the role's right to log container clients in. A malformed, unknown,
-wrong or no longer admitted password takes the same work and gives the same error.
+Every exchange reads everything that the password depends on: the person; the assignment, trust
+policy and account of the role; and the role's right to log container clients in. A malformed,
+unknown, wrong or no longer admitted password takes the same work and gives the same error.
 """
 
 from __future__ import annotations

@@ -86,8 +86,8 @@ def mint_login(
 ) -> IssuedLogin:
     """Store a new login credential of `caller`, valid for 12 hours.
 
-    It ends earlier if its basis does: the access key, the program's role session, or the person's
-    sign-in. (A person's role session lasts an hour and is renewed while the person is signed in, so
+    It ends earlier if the access key, the program's role session or the person's sign-in behind it
+    does. (A person's role session lasts an hour and is renewed while the person is signed in, so
     the sign-in counts, not the role session.)
 
     Raise `AccessDenied` if the caller is a person without an assumed role, and so without an
@@ -216,7 +216,7 @@ async def log_in(
     find: FindLogin,
     note_refusal: Callable[[RefusedLogin], None],
 ) -> Login:
-    """Log in with a long-lived credential. A failure takes a second transaction.
+    """Return the login of a long-lived credential. A failure takes a second transaction.
 
     An unknown credential, a wrong secret, and a credential that may not log in take the same work
     and give the same error. `note_refusal` is called if the credential exists and is refused.

@@ -77,8 +77,8 @@ class DecisionBudget:
     async def pause(self) -> None:
         """Let other requests run before a decision, if the last decisions took long.
 
-        It does so after `SLICE_STEPS` steps and, as some decisions count no steps (`verdict_on`),
-        after `SLICE_DECISIONS` decisions.
+        That is after `SLICE_STEPS` steps or, as some decisions count no steps (`verdict_on`), after
+        `SLICE_DECISIONS` decisions.
         """
         self._decisions += 1
         if self.work.left <= self._next or self._decisions > SLICE_DECISIONS:

@@ -62,7 +62,7 @@ async def stat_blob(
 
     With `keep`, a client relies on the blob (HEAD before a push): check its file. If the link is
     unreferenced and was last touched long ago, also touch it, and commit that before the response.
-    A referenced link need not be touched: that happens when its last manifest is deleted.
+    A referenced link is not touched here: the deletion of its last manifest touches it.
 
     Raises:
         BlobUnknown: the repository does not link the blob, even if the account has its bytes; the

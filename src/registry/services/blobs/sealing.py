@@ -129,7 +129,8 @@ async def seal_under(
 ) -> Seal | None:
     """Return `seal` with its data key wrapped under the KMS key `writing`.
 
-    Return `seal` itself if the data key is already wrapped under that key, or either is None.
+    Return `seal` itself if the data key is already wrapped under that key, or if `seal` or
+    `writing` is None.
     """
     if seal is None or writing is None or seal.kms_key_id == writing.kms_key_id:
         return seal

@@ -137,7 +137,7 @@ async def _held(
         now = ctx.clock()
         place = upload.repository_id, upload.account_id
         use = await ctx.database.read(check_room, ctx, *place, now)
-        # The id of the bytes is that of this moment: they are newer than what was stored so far.
+        # A new id for the bytes: stored ids sort by the time at which the bytes began to arrive.
         session = session._replace(upload=upload._replace(stage_id=ctx.new_id()))
     if use is not None and expected is not None:
         of = upload.account_id, expected, use
@@ -227,7 +227,7 @@ async def end_staged(ctx: ServiceContext, hold: UploadHold, staged: Staged | Non
 
 
 async def _advance(ctx: ServiceContext, hold: UploadHold, progress: _Progress) -> None:
-    """Record the received bytes, and release the lease."""
+    """Write the received bytes to the session's row, and release the lease."""
     received = ReceivedBytes(
         progress.received_bytes, progress.digests, hold.stage_id, sealing.wrap_for_row(hold.seal)
     )

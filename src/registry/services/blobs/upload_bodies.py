@@ -44,7 +44,7 @@ class Chunk(NamedTuple):
     async def few(self, limit: int) -> SmallBody | None:
         """Read a body of at most `limit` bytes; return None for a longer one, which `body` yields.
 
-        Raise `SizeInvalid` if it is complete, but not as long as `span`.
+        Raise `SizeInvalid` if the body is complete, but not as long as `span`.
         """
         if self.read is None or limit < 0 or (self.declared_bytes or 0) > limit:
             return None

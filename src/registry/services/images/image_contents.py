@@ -51,7 +51,7 @@ async def read_platforms(
 ) -> list[str]:
     """Return the platforms of an image, such as ``linux/arm64``.
 
-    Those of an index are in its descriptors; an artifact that is not an image has none.
+    The platforms of an index are in its descriptors; an artifact that is not an image has none.
     """
     if image.is_index:
         return await _platforms_of_index(ctx, found, image)

@@ -62,7 +62,7 @@ class ManifestPut:
     tags: tuple[str, ...] = ()
     precondition: Precondition | None = None
     is_fetched: bool = False
-    """True if the pull-through cache stores it, and nobody has pushed it."""
+    """True if the pull-through cache fetched the manifest; False if a client pushes it."""
 
 
 class PutResult(NamedTuple):
@@ -124,7 +124,7 @@ async def read_pushed(name: Name, put: ManifestPut) -> ReadManifest:
     arguments = (put.body, put.content_type, put.expected)
     if len(put.body) <= INLINE_BYTES:
         return read_manifest(*arguments)
-    # The account's id is not known yet; its handle is a line of its own among the accounts.
+    # The account's id is not known yet; accounts take turns in the thread by their handles.
     return await DOCUMENTS.run(name.handle, read_manifest, *arguments)
 
 
@@ -321,7 +321,7 @@ def _store(
         raise ManifestInvalid(f"it lists a blob of more than {MAX_LISTED_BYTES} bytes")
 
     size = sum(link.size for link in links.values()) + sum(each.size for each in lacking)
-    # What an index and its images share counts once: then it is measured with its edges.
+    # Blobs that an index shares with its images count once, so measure such an index by its edges.
     is_measured_last = bool(children) and (repository.is_cached or size > 0)
     if children and not is_measured_last:
         size = measured_tree(tx, manifest_id, [child.id for child in children.values()]).size

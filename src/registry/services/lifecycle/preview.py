@@ -109,9 +109,10 @@ class Previews:
     async def get(self, database: Database, repository_id: str, document: str, now: int) -> Preview:
         """Return the preview of a policy's document at `now`.
 
-        A request for a first page passes the current time, and computes a preview. Its marker has
-        that `now`, which the requests for later pages pass: they get the cached preview. Without
-        one, as in another process, the current images are read, and their ages measured at `now`.
+        A request for a first page passes the current time. The page's marker contains this `now`;
+        requests for later pages pass it again, and get the cached preview. If the preview is not
+        cached, as in another process, it is computed from the current images and their ages at
+        `now`.
         """
         key = (repository_id, document, now)
         found = self._kept.get(key)

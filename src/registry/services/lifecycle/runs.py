@@ -76,7 +76,8 @@ class DeletionPlan(NamedTuple):
     newest: Mapping[int, Sequence[str]]
     """The ids that each rule's `keep_last` keeps, by the rule's number (see `Selection`)."""
     subjects: Mapping[int, Collection[str]]
-    """For each position between portions, the digests of earlier subjects of later referrers."""
+    """For each position between portions, the digests of subjects before it whose referrers come
+    after it."""
 
     def portion(self, position: int) -> Sequence[str]:
         """Return the ids that one transaction deletes, from `position` on."""
@@ -125,8 +126,9 @@ async def divided_subjects(
 ) -> dict[int, set[str]]:
     """Map each position between portions to the subjects' digests that its cursor must store.
 
-    `orphaned` are subjects from the cursor of an earlier plan; they are kept up to the last
-    referrer. Each chunk is a transaction of its own, so that other requests run in between.
+    `orphaned` are subjects from the cursor of an earlier plan; every position up to their last
+    referrer has them. Each chunk is a transaction of its own, so that other requests run in
+    between.
     """
     order = list(selection.expired)
     divided = _divided(selection.expired, order)

@@ -97,7 +97,7 @@ class StagedParts:
         return part[skipped:] if skipped else part
 
     async def _read(self, start: int, staged: int) -> None:
-        """Read and cache the parts from `start` to the end of the frame, decrypted as a whole."""
+        """Read and cache the parts from `start` to the end of its frame, the unit of decryption."""
         if self._opened is None:
             self._opened = await self._reader.open_staged(*self._stage)
         stop = min(start - start % FRAME_BYTES + FRAME_BYTES, staged)
@@ -172,11 +172,14 @@ class Feed:
             raise self.failure
 
     async def changed(self) -> None:
-        """Wait for the next change."""
+        """Wait until bytes, size, stage or state of the feed change."""
         await self._change.wait()
 
     def open(self, size: int | None, stage: StagedFill | None, offset: int = 0) -> None:
-        """Set the size of the blob and its staged file; bytes will be appended from `offset` on."""
+        """Set the size of the blob and its staged file; bytes will be appended from `offset` on.
+
+        Raise `ValueError` if another size was set before.
+        """
         if self.end > offset:
             self.rewinds.append(offset)
         self._forget_loose()
@@ -354,7 +357,7 @@ class FeedReader(OpenObject):
         return self._whole
 
     async def aclose(self) -> None:
-        """Release the bytes."""
+        """Leave the feed, and close the files that only this reader uses."""
         self._feed.readers.discard(self)
         staged, self._staged = self._staged, None
         whole, self._whole = self._whole, None

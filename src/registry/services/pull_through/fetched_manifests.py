@@ -88,7 +88,7 @@ _WAIT_SECONDS: Final = 0.05
 
 
 class UpstreamRoute(NamedTuple):
-    """The rule, client and upstream repository by which a name's content is fetched."""
+    """The rule, client and upstream repository through which a name's content is fetched."""
 
     rule: CacheRule
     upstream: RegistryClient
@@ -96,9 +96,9 @@ class UpstreamRoute(NamedTuple):
 
 
 def route_to(ctx: ServiceContext, rule: CacheRule | None, name: Name) -> UpstreamRoute | None:
-    """Return the route by which a name's content is fetched.
+    """Return the route through which a name's content is fetched.
 
-    None without an enabled rule, or if this process asks no upstreams.
+    Return None if `rule` is None or disabled, or if this process asks no upstreams.
     """
     if rule is None or not rule.enabled or ctx.upstream is None:
         return None
@@ -228,7 +228,7 @@ async def _fetch(
 async def _renewed(
     ctx: ServiceContext, rule_id: str, place: tuple[str, str]
 ) -> AsyncIterator[None]:
-    """During the block, keep renewing the claim to fetch a reference."""
+    """Renew the claim to fetch a reference every 5 s in a with block."""
     renewing = asyncio.create_task(_renew(ctx, rule_id, place))
     try:
         yield

@@ -1,4 +1,4 @@
-"""Get a blob: fetch it, or follow the worker that does, by reading the bytes that it stages.
+"""Get a blob: fetch it, or follow the worker that fetches it, by reading the bytes it stages.
 
 If the fetching worker dies, another one takes over.
 """
@@ -106,7 +106,7 @@ async def _fetch_or_follow(ctx: ServiceContext, source: FillSource, feed: Feed) 
 
 
 async def _confirmed(ctx: ServiceContext, source: FillSource) -> FillSource:
-    """Ask the upstream if it has the blob; return the source, marked as known.
+    """Ask the upstream if it has the blob; if so, return the source with `is_known` set.
 
     Raise `NotUpstream` if the upstream lacks the blob, `UpstreamFailed` if it gave no usable
     answer.

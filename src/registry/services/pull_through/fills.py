@@ -53,7 +53,8 @@ class FillSource(NamedTuple):
 def fill_key(rule_id: str, origin: str, digest: Digest) -> str:
     """Return the key under which the repositories of a rule share the fill of a blob.
 
-    Other rules have other keys. So has another upstream of the same rule, as it may lack the blob.
+    Another rule has another key. A rule whose upstream changes has a new key, too, as the new
+    upstream may lack the blob.
     """
     return digest_of(f"{rule_id} {origin} {digest}".encode())
 
@@ -99,7 +100,7 @@ class FillPace:
 
     @contextmanager
     def counted(self) -> Iterator[None]:
-        """Count the time in the block, which has its own timeout, as waiting."""
+        """Count the time in a with block, which has its own timeout, as waiting."""
         began = asyncio.get_running_loop().time()
         try:
             yield

@@ -70,7 +70,7 @@ async def list_cached_tags(
 ) -> CachedTags:
     """Return a page of tags after `after`; `here` is the same page of the tags stored here.
 
-    Raise the `NameUnknown` in `here` if the upstream does not list the repository either;
+    Raise `here` if it is a `NameUnknown`, and the upstream does not list the repository either;
     `Unavailable` if the upstream gave no usable answer, and no answer is stored.
     """
     known = await ctx.database.read(_find_tags, name, ctx.clock())

@@ -117,7 +117,7 @@ def list_stale(
 ) -> StalePage:
     """Return a page of repositories that have bytes and were not used since `before`.
 
-    They are sorted by last use; `after` is the last one of the previous page.
+    The longest unused come first; `after` is the last use on the previous page.
     """
     uses = list_last_uses(tx, account_id, before, after, limit)
     found = (find_stale(tx, account_id, each.repository_id, before) for each in uses)
