@@ -186,7 +186,10 @@ def effective_keys(
 
 
 def find_binding(tx: Connection, account_id: str, repository_id: str | None) -> Binding | None:
-    """Return the active binding of a repository (None: of the account), or None."""
+    """Return the active binding of a repository, or None if there is none.
+
+    `repository_id` is None for the account's default.
+    """
     scope, ids = _scope(account_id, repository_id)
     row = tx.row(_FIND[scope], **ids)
     return None if row is None else _binding(row)
@@ -195,9 +198,10 @@ def find_binding(tx: Connection, account_id: str, repository_id: str | None) -> 
 def list_bindings(
     tx: Connection, account_id: str, repository_id: str | None, before: str, limit: int
 ) -> list[Binding]:
-    """Return up to `limit` bindings, active and ended, of a repository (None: of the account).
+    """Return up to `limit` bindings of a repository, active and ended, newest first.
 
-    The newest come first. `before` is the last id of the previous page, or empty.
+    `repository_id` is None for the account's default. `before` is the last id of the previous page,
+    or empty.
     """
     scope, ids = _scope(account_id, repository_id)
     rows = tx.rows(_LIST[scope], **ids, before=before or _LAST, limit=limit)
@@ -211,7 +215,10 @@ def count_bindings(tx: Connection, account_id: str, repository_id: str | None) -
 
 
 def end_binding(tx: Connection, account_id: str, repository_id: str | None, now: int) -> bool:
-    """End the active binding of a repository (None: of the account); return False without one."""
+    """End the active binding of a repository; return False if there is none.
+
+    `repository_id` is None for the account's default.
+    """
     scope, ids = _scope(account_id, repository_id)
     return tx.execute(_END[scope], **ids, now=now) == 1
 
@@ -224,7 +231,10 @@ def add_binding(
     kms_key_id: str,
     now: int,
 ) -> None:
-    """Insert a binding of a repository (None: of the account), which must have no active one."""
+    """Insert an active binding; end the previous one first.
+
+    `repository_id` is None for the account's default.
+    """
     tx.execute(
         _ADD,
         id=binding_id,

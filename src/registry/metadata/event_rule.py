@@ -1,6 +1,6 @@
 """An event rule (`EventRule`), which sends events of an account's resources to a topic.
 
-Its table is in `event_rules`: commands import this description without SQLAlchemy.
+Its table is in `event_rules`, so that commands can import this description without SQLAlchemy.
 """
 
 from __future__ import annotations

@@ -161,7 +161,7 @@ def count_key_images(
 def list_key_images(
     tx: Connection, account_id: str, kms_key_id: str, limit: int, most: int = MOST
 ) -> list[KeyImage]:
-    """Return up to `limit` images of `count_key_images`, sorted by repository name and digest."""
+    """Return up to `limit` images that `count_key_images` counts, sorted by repository, digest."""
     return find_all(
         tx,
         KeyImage,

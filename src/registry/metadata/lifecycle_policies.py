@@ -105,7 +105,7 @@ def list_due(tx: Connection, now: int, limit: int) -> list[str]:
 
 
 def postpone(tx: Connection, repository_id: str, now: int, next_run_at: int) -> bool:
-    """Set the next run of a due policy; return False if it is no longer due or deleted."""
+    """Set the next run of a due policy; return False if the policy is deleted or no longer due."""
     return tx.execute(_POSTPONE, repository=repository_id, now=now, next_run=next_run_at) == 1
 
 
@@ -220,7 +220,7 @@ _SOLE_BYTES: Final = Statement(
 
 
 def _links() -> Select[Any]:
-    """Build a query for links: digest, size, references, True if another repository links it."""
+    """Build a query for the columns of `links_of`."""
     return select(_l.digest, _l.size, _l.manifest_refs, _is_shared).where(given(_l.repository_id))
 
 
@@ -274,10 +274,13 @@ def sole_bytes(tx: Connection, manifest_id: str) -> int:
 
 
 def links_of(tx: Connection, repository_id: str, digests: Sequence[str]) -> Sequence[Row]:
-    """Return the repository's links of these blobs, with the columns of `_links`."""
+    """Return the repository's links of these blobs.
+
+    The columns are digest, size, reference count, and True if another repository links the object.
+    """
     return tx.rows(_LINKS, repository_id=repository_id, digests=text_list(digests))
 
 
 def page_of_links(tx: Connection, repository_id: str, after: str, limit: int) -> Sequence[Row]:
-    """Return up to `limit` links after the digest `after`, with the columns of `_links`."""
+    """Return up to `limit` links after the digest `after`, with the columns of `links_of`."""
     return tx.rows(_LINK_PAGE, repository_id=repository_id, after=after, limit=limit)

@@ -9,8 +9,8 @@ limit any more deletes the number. The number is changed last, and locked until 
 ends, so concurrent pushes of an account cannot exceed its limit together. Bytes being uploaded are
 not yet an object, and do not count.
 
-*Repositories, images and tags.* Their numbers are in the rows of the account's repositories, and
-are summed up there. Changes that increase a limited number wait for each other.
+*Repositories, images and tags.* Their numbers are summed up from the rows of the account's
+repositories. Changes that increase a limited number wait for each other.
 """
 
 from __future__ import annotations
@@ -220,7 +220,7 @@ def check_added(
 
     Notify the account if it has now used most or all of its quota.
 
-    Raise `QuotaExceeded` if the account has more than it may have.
+    Raise `QuotaExceeded` if the account now exceeds the limit.
     """
     if limit is None or added <= 0:
         return

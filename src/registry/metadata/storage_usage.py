@@ -263,13 +263,13 @@ def list_replaced_objects(
 
 
 def uses_of(tx: Connection, account_id: str, object_ids: Sequence[str]) -> list[ObjectUse]:
-    """Return the live repositories whose manifests reference these objects."""
+    """Return the live repositories whose manifests reference these objects, and how many do."""
     # No join with the list of ids: PostgreSQL would read all links of all accounts.
     return find_all(tx, ObjectUse, _USES, account_id=account_id, ids=text_list(object_ids))
 
 
 def restorable_of(tx: Connection, account_id: str, object_ids: Sequence[str], now: int) -> set[str]:
-    """Return the ids of these objects that a restorable image or repository references."""
+    """Return those of these object ids that a restorable image or repository references."""
     rows = tx.rows(_RESTORABLE, account_id=account_id, ids=text_list(object_ids), now=now)
     return {row[0] for row in rows}
 

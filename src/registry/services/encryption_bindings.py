@@ -46,7 +46,7 @@ class KeyToBind(NamedTuple):
 
 
 def status_of(state: KeyState, ended_at: int | None = None) -> BindingStatus:
-    """Return the status of a binding to a key in this state."""
+    """Return the status of a binding to a key in this state; `ended_at` is None while active."""
     return _STATUS_OF[state] if ended_at is None else "ended"
 
 

@@ -99,7 +99,7 @@ class RegistryRuns(NamedTuple):
         return f"crn:registry:{ctx.registry_host.region}:{run.account_id}:{self.type}/{run.id}"
 
     def _record_end(self, ctx: ServiceContext, tx: Connection, run: Run, job: Job) -> None:
-        """Record the end of a run that deleted something in the audit log, with its counts."""
+        """Write a run's end and counts to the audit log, if the run deleted something."""
         if not ctx.audits or not any(run.counts[name] for name in self.deletions):
             return
         assert run.finished_at is not None

@@ -124,7 +124,7 @@ def damaged_objects(tx: Connection, account_id: str, limit: int) -> list[Damaged
 def images_of(
     tx: Connection, account_id: str, object_ids: Sequence[str], limit: int
 ) -> list[DamagedImage]:
-    """Return up to `limit` images in live repositories that reference these objects."""
+    """Return up to `limit` images that reference these objects, in live repositories."""
     rows = tx.rows(_IMAGES, account_id=account_id, ids=text_list(object_ids), limit=limit)
     names = tags_of(tx, [row[5] for row in rows])
     return sorted(DamagedImage(*row)._replace(tags=names[row[5]]) for row in rows)

@@ -5,10 +5,10 @@ and the KMS key are the same as at the last push.
 
 On PostgreSQL each statement is a round trip, in which two processes wake up. So the first push of
 some bytes to a cached target runs one statement instead of nine: it verifies the target and the
-upload session, holds the KMS key, inserts the object, its wrap, its bytes and its link, and ends
-the session. The statement changes nothing if the target or session has changed, the account already
-has the bytes, or the repository already has the link. The caller then writes the rows one by one,
-which handles each of these cases.
+upload session, keeps the KMS key from being disabled, inserts the object, its wrap, its bytes and
+its link, and ends the session. The statement changes nothing if the target or session has changed,
+the account already has the bytes, or the repository already has the link. The caller then writes
+the rows one by one, which handles each of these cases.
 """
 
 from __future__ import annotations

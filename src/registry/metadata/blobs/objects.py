@@ -464,7 +464,7 @@ def linked_object(tx: Connection, repository_id: str, digest: str) -> KeptObject
 def undelete_object(tx: Connection, object_id: str, stored_id: str) -> bool:
     """Lock an object and make it live again.
 
-    Return False if it is gone, damaged or shredded, or has other bytes than `stored_id` now.
+    Return False if the object is gone, damaged or shredded, or has other bytes than `stored_id`.
     """
     return tx.execute(_REVIVE_OBJECT, id=object_id, stored_id=stored_id) == 1
 

@@ -297,9 +297,9 @@ def lock_objects(tx: Connection, account_id: str, object_ids: Iterable[str]) -> 
 def condemn(tx: Connection, account_id: str, object_ids: Iterable[str], now: int) -> int:
     """Condemn those of these objects that no link or tombstone references; return how many.
 
-    Delete the wraps of the other objects that none of their links and tombstones needs, and the
-    rows of unreferenced shredded objects. The caller must lock the objects before it deletes their
-    links or tombstones.
+    Of the other objects, delete the wraps that no link or tombstone needs. Delete the rows of
+    unreferenced shredded objects. The caller must lock the objects before it deletes their links or
+    tombstones.
     """
     found = sorted(object_ids)
     drop_unused_wraps(tx, account_id, found)
@@ -364,7 +364,7 @@ def begin_removal(
 
 
 def finish_removal(tx: Connection, stored_ids: Sequence[str]) -> Amount:
-    """Delete objects whose removal has begun from quarantine; return the amount deleted.
+    """Delete the quarantine's rows of objects whose removal has begun; return the amount deleted.
 
     The bytes of inline objects are deleted here; all other bytes are already gone from the store.
     """

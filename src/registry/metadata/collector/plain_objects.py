@@ -78,7 +78,7 @@ def next_plain(tx: Connection, after: Position, limit: int) -> list[ObjectRow]:
 
 
 def sealing_keys(tx: Connection, account_id: str, object_id: str) -> list[SharedKey]:
-    """Return the effective KMS keys of repositories with a link or deleted image of an object."""
+    """Return the KMS keys that repositories with a link or tombstone of an object write under."""
     uses = find_uses(tx, account_id, object_id)
     return effective_keys(tx, account_id, {use.repository_id for use in uses})
 
@@ -89,7 +89,7 @@ def count_plain(tx: Connection) -> PlainTotals:
 
 
 def estimate_plain(tx: Connection) -> PlainTotals:
-    """Count at most `MOST_COUNTED` plain objects; damaged ones are not counted separately."""
+    """Count at most `MOST_COUNTED` plain objects; `damaged_count` stays 0."""
     return _totals(tx, _ESTIMATE)
 
 

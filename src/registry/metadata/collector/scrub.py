@@ -114,7 +114,7 @@ def objects_of_repository(
 
 
 def oldest_verified_at(tx: Connection) -> int | None:
-    """Return the time of the oldest verification of all undamaged objects; None without objects.
+    """Return the oldest time at which an undamaged object was last verified; None without objects.
 
     An object that was never verified counts as verified when it was stored.
     """

@@ -39,7 +39,7 @@ class TagStatus(Enum):
 class ImageRow(NamedTuple):
     """An image: a manifest of one repository.
 
-    An image may have thousands of tags, so read images by a `Large` query.
+    An image may have thousands of tags, so read images by a `cloudcore.db.base.Large` query.
     """
 
     id: str

@@ -141,7 +141,7 @@ _LAST: Final = Statement(select(_t.pushed_digest, _t.upstream_etag).where(*_TAG_
 def claim_check(tx: Connection, repository_id: str, tag: str, seen: int, until: int) -> bool:
     """Claim the next check of a tag; return False if `fresh_until` is no longer `seen`.
 
-    Then another process has claimed the check, or has made it.
+    In that case another process has claimed the check, or has made it.
     """
     return tx.execute(_CLAIM, of=repository_id, tag=tag, seen=seen, until=until) == 1
 

@@ -71,7 +71,7 @@ class NameRange(NamedTuple):
 
     @classmethod
     def of(cls, name: str | None, prefix: str | None) -> NameRange:
-        """Return the range of names that begin with `prefix` and, unless None, equal `name`."""
+        """Return the range of names that begin with `prefix` and equal `name`; None admits all."""
         if name is None:
             return cls(prefix or "", (prefix or "") + _END)
         return cls(name, name if name.startswith(prefix or "") else "")

@@ -313,7 +313,7 @@ def add_to_counters(tx: Connection, repository_id: str, now: int, counts: Counts
 
 
 def set_sparse(tx: Connection, repository_id: str) -> None:
-    """Record that a repository has an index that lacks a child; the caller has locked it."""
+    """Set `is_sparse`: an index lacks a child. The caller has locked the repository."""
     tx.execute(_SET_SPARSE, repository_id=repository_id)
 
 

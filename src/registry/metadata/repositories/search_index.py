@@ -107,10 +107,10 @@ class IndexedName(NamedTuple):
 
 
 def match(text: str, name: str) -> str | None:
-    """Return the term of a name under which the index finds a text; None if the name lacks it.
+    """Return the term under which a search for `text` finds a name; None if the name lacks `text`.
 
-    Several terms of a name may begin with the text. The result is always the same one of them, so
-    that each name is found once. The text is in lower case.
+    Several terms of a name may begin with the text: the choice is always the same, so that each
+    name is found once. `text` is in lower case.
     """
     lowered = name.lower()
     first = lowered.find(text)

@@ -100,7 +100,7 @@ def list_last_uses(
 ) -> list[LastUse]:
     """Return up to `limit` repositories that have bytes and were not used since `before`.
 
-    The longest unused come first. `after` is the last one of the previous page.
+    The longest unused come first. `after` is the last item of the previous page.
     """
     place = after or LastUse(-1, "")
     rows = tx.rows(

@@ -231,7 +231,7 @@ def count_deleted_tags(tx: Connection, repository_id: str, now: int) -> int:
 
 
 def forget_deleted_tags(tx: Connection, now: int, limit: int) -> int:
-    """Remove up to `limit` expired deleted tags; return how many there were."""
+    """Remove up to `limit` expired deleted tags; return how many were found."""
     expired: defaultdict[str, list[str]] = defaultdict(list)
     for repository_id, name in tx.rows(_EXPIRED, now=now, limit=limit):
         expired[repository_id].append(name)

@@ -127,14 +127,14 @@ _REMOVE: Final = Statement(
 
 
 def add_tag_event(tx: Connection, event: NewTagEvent) -> None:
-    """Record a change of a tag; the caller holds the repository's lock, which orders events."""
+    """Insert an event; the caller holds the repository's lock, which orders events."""
     tx.execute(_ADD, **event._asdict())
 
 
 def add_deletions(
     tx: Connection, ids: Sequence[str], principal: str, source: str | None, now: int
 ) -> None:
-    """Record the deletion of all tags of these manifests."""
+    """Insert a deletion event for each tag of these manifests."""
     tx.execute(_ADD_DELETIONS, ids=text_list(ids), principal=principal, source=source, now=now)
 
 

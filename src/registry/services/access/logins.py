@@ -161,7 +161,7 @@ _ENDPOINT: Final = "access-key-login"
 
 
 class RefusedLogin(NamedTuple):
-    """The record for the audit log of a refused login, or of a refused request of a login."""
+    """The data for the audit log about a refused login, or a refused request by a login."""
 
     account_id: str
     principal: str
@@ -201,7 +201,7 @@ class StoredLogin(NamedTuple):
     login: Login | None
     """None if the credential may not log in now."""
     refused: RefusedLogin
-    """The record for the audit log if the credential is refused."""
+    """The data for the audit log if the credential is refused."""
 
 
 FindLogin = Callable[[Connection, str, IPv4Address | IPv6Address | None, int], StoredLogin | None]

@@ -213,7 +213,7 @@ def replace_bytes(
 
 
 def needed_keys(tx: Connection, account_id: str, object_id: str) -> dict[str, list[str]]:
-    """Map each KMS key under which an object's data key must be wrapped to repository ids.
+    """Return the KMS keys under which an object's data key must be wrapped, with repository ids.
 
     Each link and tombstone needs its own key or, if it still reads plain bytes, the key that its
     repository writes under. The ids are those of the repositories that still read plain bytes.

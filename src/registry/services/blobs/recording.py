@@ -260,7 +260,7 @@ async def _find_recorded(
 async def _find_linked(
     ctx: ServiceContext, new: NewBytes, seen: CheckedCopy | None, error: OutcomeUnknown
 ) -> _Kept:
-    """Return the bytes of the linked blob, if they are the new ones or a good copy; else raise."""
+    """Return the linked blob's bytes if they are the new ones or a good copy, or raise `error`."""
     there = await ctx.database.read(blobs.linked_object, new.repository_id, new.stored.digest)
     if there is None or not (
         there.stored_id == new.stored.object_id or _can_be_kept(there, seen, ctx.clock())

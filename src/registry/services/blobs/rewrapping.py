@@ -102,7 +102,7 @@ def start_rewrap(
 
 
 async def run_step(ctx: ServiceContext, run: Run, job: Job) -> Next | Done:
-    """Wrap the data keys of the next uses; return the change that moves these uses."""
+    """Wrap the data keys of the next uses; return the result whose change moves these uses."""
     if ctx.data_keys is None:
         raise StepFailed("NO_KEYS", "this process has no keys")
     # If the key was disabled or deleted meanwhile, the step is repeated, and reads the key's state.

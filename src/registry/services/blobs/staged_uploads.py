@@ -255,7 +255,7 @@ async def _advance(ctx: ServiceContext, hold: UploadHold, progress: _Progress) -
 async def record_staged(
     ctx: ServiceContext, hold: UploadHold, stored: Stored, *, is_cached: bool = False
 ) -> bool:
-    """Record the blob of a held session and end the session; for `is_cached` see `NewBytes`.
+    """Write the rows of a held session's blob, and end the session; see `NewBytes.is_cached`.
 
     Return False if the account has a good copy, so the caller must drop the bytes (`drop_stored`).
 

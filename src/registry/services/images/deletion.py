@@ -76,7 +76,7 @@ class IncompleteIndex(ResponseBody):
 def detach_listed(
     tx: Connection, repository: Repository, ids: Collection[str]
 ) -> dict[str, list[IncompleteIndex]]:
-    """Detach manifests that are about to be deleted from the indexes that stay.
+    """Mark manifests that are about to be deleted as missing in the indexes that stay.
 
     Map each manifest's id to the indexes that lack the manifest from then on: the first 20, sorted
     by digest. The caller holds the repository's lock.

@@ -74,10 +74,10 @@ async def _platforms_of_index(
 async def read_attachment(
     ctx: ServiceContext, found: VisibleRepository, image: ImageRow, layer: int
 ) -> bytes:
-    """Return the content of one layer of an image.
+    """Return the content of one layer of an image; the first layer has the number 0.
 
-    Raise `NotFound` if the image has no such layer, or it is larger than `MAX_BYTES`; `BlobUnknown`
-    if the layer is missing or damaged.
+    Raise `NotFound` if there is no such layer, or the layer is larger than `MAX_BYTES`;
+    `BlobUnknown` if the layer is missing or damaged.
     """
     account_id = found.repository.account_id
     read = Large(account_id, images.find_document)

@@ -138,7 +138,7 @@ async def push_manifest(
     transaction.
 
     Raises:
-        ManifestInvalid: see `parse_manifest`; or its tree exceeds `TREE_BOUNDS`, or the same bytes
+        ManifestInvalid: see `read_manifest`; or its tree exceeds `TREE_BOUNDS`, or the same bytes
             are stored with another media type.
         DigestMismatch: the bytes do not match the digest in the path.
         ManifestBlobUnknown: it refers to blobs or manifests that the repository does not have.

@@ -124,7 +124,7 @@ class Plans:
 async def divided_subjects(
     database: Database, repository_id: str, selection: Selection, orphaned: Collection[str]
 ) -> dict[int, set[str]]:
-    """Map each position between portions to the subjects' digests that its cursor must store.
+    """Map each position between portions to the subjects' digests that the cursor there must store.
 
     `orphaned` are subjects from the cursor of an earlier plan; every position up to their last
     referrer has them. Each chunk is a transaction of its own, so that other requests run in

@@ -108,7 +108,7 @@ def route_to(ctx: ServiceContext, rule: CacheRule | None, name: Name) -> Upstrea
 async def fetch_missing(
     ctx: ServiceContext, name: Name, reference: str | Digest, missing: ManifestUnknown | NameUnknown
 ) -> StoredManifest:
-    """Fetch a manifest that is not stored here from its upstream, store it and return it.
+    """Fetch a manifest from its upstream, store it and return it; it is not stored here yet.
 
     Raise `missing` (`ManifestUnknown` or `NameUnknown`) if no upstream is asked for this name, or
     the upstream does not have the manifest; `Unavailable` if the upstream gave no usable answer.

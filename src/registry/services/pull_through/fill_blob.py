@@ -76,7 +76,7 @@ async def fill(ctx: ServiceContext, source: FillSource, feed: Feed, found: Fill 
         NotUpstream, UpstreamFailed: the upstream lacks the blob, or gave no usable answer.
         AnotherLength: the upstream stated two lengths; the received bytes are dropped.
         FillUnread: the fill has no readers any more, and is slow.
-        BlobUnknown: no manifest here lists the blob, and it is too long without one.
+        BlobUnknown: no manifest here lists the blob, and it is longer than such a blob may be.
         DigestMismatch: the upstream sent other bytes; they are dropped.
         UploadLeaseLost: another worker has taken the fill over.
         PlatformError: the store, the database or the KMS key failed.

@@ -121,7 +121,7 @@ async def _ask_tags(
     """Fetch the upstream's list of tags and store it.
 
     Raise `NotUpstream` if the upstream has none; then the stored list is deleted, unless the
-    repository may only be hidden.
+    upstream may only hide the repository.
     """
     known = await ctx.database.read(_find_tags, name, ctx.clock())
     if known.kept is not None and ctx.clock() < known.kept.fresh_until:

@@ -91,7 +91,7 @@ def as_error(failure: UpstreamFailed, now: int) -> Unavailable:
 
 
 def seal_secret(keyring: Keyring, rule_id: str, secret: str) -> bytes:
-    """Seal the secret of a rule."""
+    """Encrypt the secret of a rule with a key of the keyring; `credential_of` decrypts it."""
     return keyring.seal(secret.encode(), _context(rule_id))
 
 

@@ -181,7 +181,7 @@ class UpstreamWatch:
 def record_success(
     tx: Connection, rule_id: str, rate: RateLimit | None, now: int, accepted: str | None = None
 ) -> UpstreamState | None:
-    """Record an answer of an upstream; return its new state, or None if the rule was deleted.
+    """Record a success of an upstream; return the new state, or None if the rule was deleted.
 
     `accepted` is the repository for which the rule's credential was accepted, if any.
     """

@@ -69,7 +69,7 @@ async def measure_repositories(ctx: ServiceContext) -> None:
 
 
 async def measure_day(database: Database, day: int) -> None:
-    """Record sizes of all repositories and accounts for a day, growth, and last uses."""
+    """Write the sizes of all repositories and accounts on a day; measure growth and last uses."""
     sums: Counter[str] = Counter()
     after = ""
     while (measured := await database.write_relaxed(rows.measure_batch, day, after)) is not None:
