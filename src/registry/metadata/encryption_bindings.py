@@ -7,9 +7,9 @@ replaced or deleted binding gets an `ended_at`; its row stays as history.
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from typing import Any, Final, Literal, NamedTuple
+from typing import Final, Literal, NamedTuple
 
-from sqlalchemy import Select, and_, bindparam, case, func, literal_column, select
+from sqlalchemy import and_, bindparam, case, func, literal_column, select
 
 from cloudcore.db.base import Connection, Row
 from cloudcore.db.rows import bound, count, given
@@ -132,19 +132,16 @@ _EFFECTIVE_OF_MANY: Final = Statement(
 )
 
 
-def _bindings() -> Select[Any]:
-    return select(
-        *(_b.id, _b.repository_id, _b.created_at, _b.ended_at),
-        *(_k[name] for name in BoundKey._fields),
-    ).join(kms_keys, _k.id == _b.kms_key_id)
-
-
+_BINDINGS: Final = select(
+    *(_b.id, _b.repository_id, _b.created_at, _b.ended_at),
+    *(_k[name] for name in BoundKey._fields),
+).join(kms_keys, _k.id == _b.kms_key_id)
 _SCOPES: Final = {"account": _IS_DEFAULT, "repository": _IS_REPOSITORYS}
 _FIND: Final = {
-    scope: Statement(_bindings().where(is_of, _IS_ACTIVE)) for scope, is_of in _SCOPES.items()
+    scope: Statement(_BINDINGS.where(is_of, _IS_ACTIVE)) for scope, is_of in _SCOPES.items()
 }
 _LIST: Final = {
-    scope: paged(_bindings().where(is_of, _b.id < bindparam("before")).order_by(_b.id.desc()))
+    scope: paged(_BINDINGS.where(is_of, _b.id < bindparam("before")).order_by(_b.id.desc()))
     for scope, is_of in _SCOPES.items()
 }
 _COUNT: Final = {

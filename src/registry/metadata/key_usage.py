@@ -123,10 +123,8 @@ def list_bound_repositories(
     tx: Connection, account_id: str, kms_key_id: str, limit: int, most: int = MOST
 ) -> list[tuple[str, str]]:
     """Return (id, name) of up to `limit` live repositories bound to a key, sorted by name."""
-    rows = tx.rows(
-        _LIST_REPOSITORIES, account_id=account_id, kms_key_id=kms_key_id, limit=limit, most=most
-    )
-    return [(row[0], row[1]) for row in rows]
+    of = {"account_id": account_id, "kms_key_id": kms_key_id}
+    return list(tx.rows(_LIST_REPOSITORIES, **of, limit=limit, most=most))
 
 
 def count_bound_repositories(

@@ -7,9 +7,9 @@ hundred thousand images.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
-from sqlalchemy import Select, and_, bindparam, case, exists, func, select, text
+from sqlalchemy import and_, bindparam, case, exists, func, select, text
 from sqlalchemy.dialects.postgresql import insert
 
 from cloudcore.db.base import Connection, Row
@@ -166,23 +166,20 @@ _subject_id = (
 _is_pinned = exists().where(image_pins.c.manifest_id == _m.id, PIN_HOLDS)
 
 
-def _columns() -> Select[Any]:
-    return select(
-        _m.id,
-        _m.is_index,
-        _m.tag_count,
-        _m.pushed_at,
-        _m.restored_at,
-        _m.last_pulled_at,
-        case((_m.tag_count == ZERO, _untagged_at)),
-        case((_m.subject_digest.is_not(None), _subject_id)),
-        case((_m.subject_digest.is_not(None), _subject_digest)),
-        _is_pinned,
-    ).where(given(_m.repository_id))
-
-
-_PAGE: Final = paged(_columns().where(_m.id > bindparam("after")).order_by(_m.id))
-_SOME: Final = Statement(_columns().where(_m.id.in_(listed("ids"))))
+_COLUMNS: Final = select(
+    _m.id,
+    _m.is_index,
+    _m.tag_count,
+    _m.pushed_at,
+    _m.restored_at,
+    _m.last_pulled_at,
+    case((_m.tag_count == ZERO, _untagged_at)),
+    case((_m.subject_digest.is_not(None), _subject_id)),
+    case((_m.subject_digest.is_not(None), _subject_digest)),
+    _is_pinned,
+).where(given(_m.repository_id))
+_PAGE: Final = paged(_COLUMNS.where(_m.id > bindparam("after")).order_by(_m.id))
+_SOME: Final = Statement(_COLUMNS.where(_m.id.in_(listed("ids"))))
 _TAG_PAGE: Final = paged(
     select(_t.name, _t.manifest_id, _t.updated_at)
     .where(given(_t.repository_id), _t.name > bindparam("after"))
@@ -219,13 +216,9 @@ _SOLE_BYTES: Final = Statement(
 )
 
 
-def _links() -> Select[Any]:
-    """Build a query for the columns of `links_of`."""
-    return select(_l.digest, _l.size, _l.manifest_refs, _is_shared).where(given(_l.repository_id))
-
-
-_LINKS: Final = Statement(_links().where(_l.digest.in_(listed("digests"))))
-_LINK_PAGE: Final = paged(_links().where(_l.digest > bindparam("after")).order_by(_l.digest))
+_links = select(_l.digest, _l.size, _l.manifest_refs, _is_shared).where(given(_l.repository_id))
+_LINKS: Final = Statement(_links.where(_l.digest.in_(listed("digests"))))
+_LINK_PAGE: Final = paged(_links.where(_l.digest > bindparam("after")).order_by(_l.digest))
 
 
 def page_of_images(

@@ -63,11 +63,10 @@ def _counted_of(account_id: Any) -> Any:  # noqa: ANN401
 
 def _sum_of(account_id: Any) -> Any:  # noqa: ANN401
     """Build the sum of an account's object sizes; each of its two terms uses its own index."""
-    sums = (
-        sa.select(total(_o.size)).where(_o.account_id == account_id, *where).scalar_subquery()
-        for where in ((_IS_CURRENT,), (_IS_REPLACED, _HAS_BYTES))
-    )
-    return next(sums) + next(sums)
+    is_owned = _o.account_id == account_id
+    current = sa.select(total(_o.size)).where(is_owned, _IS_CURRENT)
+    replaced = sa.select(total(_o.size)).where(is_owned, _IS_REPLACED, _HAS_BYTES)
+    return current.scalar_subquery() + replaced.scalar_subquery()
 
 
 def _used_of(account_id: Any) -> Any:  # noqa: ANN401

@@ -288,15 +288,8 @@ def list_tombstone_ids(
 ) -> list[tuple[int, str]]:
     """Return (deletion time, id) of up to `limit` restorable images after `after`, sorted."""
     deleted_at, last = after
-    rows = tx.rows(
-        _TOMBSTONES,
-        repository_id=repository_id,
-        now=now,
-        deleted_at=deleted_at,
-        after=last,
-        limit=limit,
-    )
-    return [(row[0], row[1]) for row in rows]
+    position = {"deleted_at": deleted_at, "after": last}
+    return list(tx.rows(_TOMBSTONES, repository_id=repository_id, now=now, **position, limit=limit))
 
 
 def deleted_objects(tx: Connection, account_id: str, tombstones: Sequence[str]) -> dict[str, int]:

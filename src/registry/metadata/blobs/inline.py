@@ -11,10 +11,9 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from sqlalchemy import bindparam, exists, func, select, text
-from sqlalchemy.dialects.postgresql import insert
 
 from cloudcore.db.base import Connection
-from cloudcore.db.rows import find_all, given
+from cloudcore.db.rows import find_all, given, insert_new
 from cloudcore.db.statement import Statement, listed, paged, text_list
 from cloudcore.objects import damage
 from registry.metadata.control_tables import quarantined_objects
@@ -44,11 +43,7 @@ class StrayBody(NamedTuple):
     stored_size: int
 
 
-_ADD: Final = Statement(
-    insert(inline_bytes)
-    .values(stored_id=bindparam("stored_id"), body=bindparam("body"))
-    .on_conflict_do_nothing()
-)
+_ADD: Final = Statement(insert_new(inline_bytes, ("stored_id", "body")))
 _READ: Final = Statement(select(_b.body).where(given(_b.stored_id)))
 _MEASURE: Final = Statement(select(func.length(_b.body)).where(given(_b.stored_id)))
 _DROP: Final = Statement(inline_bytes.delete().where(_b.stored_id.in_(listed("ids"))))

@@ -13,7 +13,7 @@ from sqlalchemy import ColumnElement, and_, bindparam, literal_column, or_, sele
 from sqlalchemy.dialects.postgresql import insert
 
 from cloudcore.db.base import Connection
-from cloudcore.db.rows import bound, find_one, given, value
+from cloudcore.db.rows import bound, find_one, given, insert_new, value
 from cloudcore.db.statement import Statement, listed, paged, text_list
 from cloudcore.identity.tables import accounts
 from cloudcore.kms.key import KeyState
@@ -269,13 +269,7 @@ OF_ACCOUNT: Final = (
 )
 """The links of an account's current object with a digest, each after its repository's name."""
 _HOLDERS: Final = paged(OF_ACCOUNT)
-_ADD_ALIAS: Final = Statement(
-    insert(digest_aliases)
-    .values(
-        account_id=bindparam("account_id"), alias=bindparam("alias"), digest=bindparam("digest")
-    )
-    .on_conflict_do_nothing()
-)
+_ADD_ALIAS: Final = Statement(insert_new(digest_aliases, ("account_id", "alias", "digest")))
 _CANONICAL: Final = Statement(
     select(_a.digest)
     .join(accounts, accounts.c.id == _a.account_id)

@@ -21,7 +21,7 @@ from typing import Final, NamedTuple
 from sqlalchemy import ColumnElement, and_, bindparam, exists, null, or_, select, text, union
 
 from cloudcore.db.base import Connection
-from cloudcore.db.rows import ZERO, given, insert_or_change
+from cloudcore.db.rows import ZERO, find_all, given, insert_or_change
 from cloudcore.db.statement import Statement, listed, text_list
 from cloudcore.kms.key import KeyState
 from cloudcore.kms.rows import hold_key, kms_keys
@@ -163,8 +163,7 @@ def drop_all_wraps(tx: Connection, account_id: str, object_id: str) -> None:
 
 def find_uses(tx: Connection, account_id: str, object_id: str) -> list[ObjectReference]:
     """Return the repositories that use an object, and the KMS keys they read it through."""
-    rows = tx.rows(_USES, account_id=account_id, object_id=object_id)
-    return [ObjectReference(row[0], row[1]) for row in rows]
+    return find_all(tx, ObjectReference, _USES, account_id=account_id, object_id=object_id)
 
 
 def seal_uses(

@@ -138,20 +138,17 @@ def _documents(
     )
 
 
-def _live_documents() -> sa.Select[Any]:
-    return _documents(
-        manifests,
-        manifest_blobs.c.manifest_id,
-        missing_blobs.c.manifest_id,
-        manifest_children.c.parent_id,
-    )
-
-
-_MANIFESTS: Final = _after(_live_documents(), _m.id)
+_LIVE: Final = _documents(
+    manifests,
+    manifest_blobs.c.manifest_id,
+    missing_blobs.c.manifest_id,
+    manifest_children.c.parent_id,
+)
+_MANIFESTS: Final = _after(_LIVE, _m.id)
 _OF_REPOSITORY: Final = given(_m.repository_id)
 _SAMPLES: Final = (
-    paged(_live_documents().where(_OF_REPOSITORY).order_by(_m.id.desc())),
-    paged(_live_documents().where(_OF_REPOSITORY).order_by(_m.id)),
+    paged(_LIVE.where(_OF_REPOSITORY).order_by(_m.id.desc())),
+    paged(_LIVE.where(_OF_REPOSITORY).order_by(_m.id)),
     paged(
         _documents(
             deleted_manifests,
@@ -272,12 +269,12 @@ def sample_manifests(tx: Connection, repository_id: str, limit: int) -> list[Man
 
 def dangling_tags(tx: Connection) -> list[tuple[str, str]]:
     """Return (name, manifest id) of tags without a manifest, which foreign keys should prevent."""
-    return [(row[0], row[1]) for row in tx.rows(_DANGLING_TAGS)]
+    return list(tx.rows(_DANGLING_TAGS))
 
 
 def dangling_links(tx: Connection) -> list[tuple[str, str]]:
     """Return (digest, object id) of links without an object, which foreign keys should prevent."""
-    return [(row[0], row[1]) for row in tx.rows(_DANGLING_LINKS)]
+    return list(tx.rows(_DANGLING_LINKS))
 
 
 def miscounts(tx: Connection, after: str, limit: int) -> tuple[list[Miscount], str | None]:

@@ -23,10 +23,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
 from typing import Any, Final, Literal, NamedTuple
 
-from sqlalchemy import Select, and_, bindparam, exists, func, or_, select, text
+from sqlalchemy import and_, bindparam, exists, func, or_, select, text
 
 from cloudcore.db.base import Connection
-from cloudcore.db.rows import ONE, ZERO, find_all, given, total
+from cloudcore.db.rows import ZERO, columns_of, find_all, first, given, total
 from cloudcore.db.statement import Statement, listed, page, paged, text_list
 from cloudcore.identity.tables import accounts
 from cloudcore.kms.rows import kms_keys
@@ -130,7 +130,7 @@ _CONDEMN: Final = Statement(
     .values(state=text("'condemned'"), condemned_at=bindparam("now"))
 )
 _CONDEMNED: Final = paged(
-    select(*(_o[name] for name in Swept._fields))
+    columns_of(blob_objects, Swept._fields)
     .where(given(_o.account_id), _IS_CONDEMNED, _o.condemned_at <= bindparam("before"))
     .order_by(_o.condemned_at)
     .with_for_update(skip_locked=True)
@@ -143,14 +143,13 @@ _UNMARK_REFERRED: Final = Statement(
 )
 _UNLINKED_EDGES: Final = Statement(
     # No join: SQLite has no statistics and would begin with all manifests.
-    select(_e.digest)
-    .where(
-        _e.digest.in_(listed("digests")),
-        ~exists().where(_l.repository_id == _e.repository_id, _l.digest == _e.digest),
-        exists().where(_m.id == _e.manifest_id, given(_m.account_id)),
+    first(
+        select(_e.digest).where(
+            _e.digest.in_(listed("digests")),
+            ~exists().where(_l.repository_id == _e.repository_id, _l.digest == _e.digest),
+            exists().where(_m.id == _e.manifest_id, given(_m.account_id)),
+        )
     )
-    .limit(ONE)
-    .offset(ZERO)
 )
 _QUARANTINE: Final = Statement(
     quarantine_bytes(_o.id, NOW, given(_o.account_id), _o.id.in_(listed("ids")))
@@ -191,7 +190,7 @@ _FINISH_REMOVAL: Final = Statement(
     .returning(_q.stored_size, _q.is_inline, _q.stored_id)
 )
 _RECOVERABLE: Final = Statement(
-    select(*(_q[name] for name in Swept._fields)).where(
+    columns_of(quarantined_objects, Swept._fields).where(
         given(_q.account_id, _q.digest),
         _q.removal_began_at.is_(None),
         or_(_q.encoding == text("'plain'"), exists().where(_qk.quarantined_id == _q.id)),
@@ -230,38 +229,27 @@ _AMOUNTS: Final[Mapping[CollectionStage, Statement]] = {
 }
 
 
-def _due() -> Select[Any]:
-    """Build a query for accounts with content that is due for collection."""
-    account_id = accounts.c.id
-    return (
-        select(account_id)
-        .where(
-            account_id > bindparam("after"),
-            or_(
-                exists().where(
-                    and_(
-                        _l.account_id == account_id,
-                        _IS_UNREFERENCED,
-                        _l.touched_at <= bindparam("touched_before"),
-                    )
-                ),
-                exists().where(
-                    and_(
-                        _o.account_id == account_id,
-                        _IS_CONDEMNED,
-                        _o.condemned_at <= bindparam("condemned_before"),
-                    )
-                ),
-                exists().where(
-                    and_(_q.account_id == account_id, _q.swept_at <= bindparam("swept_before"))
-                ),
+_account_id = accounts.c.id
+_DUE: Final = paged(
+    select(_account_id)
+    .where(
+        _account_id > bindparam("after"),
+        or_(
+            exists().where(
+                _l.account_id == _account_id,
+                _IS_UNREFERENCED,
+                _l.touched_at <= bindparam("touched_before"),
             ),
-        )
-        .order_by(account_id)
+            exists().where(
+                _o.account_id == _account_id,
+                _IS_CONDEMNED,
+                _o.condemned_at <= bindparam("condemned_before"),
+            ),
+            exists().where(_q.account_id == _account_id, _q.swept_at <= bindparam("swept_before")),
+        ),
     )
-
-
-_DUE: Final = paged(_due())
+    .order_by(_account_id)
+)
 
 
 def unreferenced_links(

@@ -9,7 +9,7 @@ from sqlalchemy.dialects.postgresql import insert
 
 from cloudcore.clock import MICROSECONDS
 from cloudcore.db.base import Connection
-from cloudcore.db.rows import ONE, ZERO, given
+from cloudcore.db.rows import first, given
 from cloudcore.db.statement import Statement
 from cloudcore.identity.tables import accounts
 from registry.metadata.blobs.inline import drop_quarantined_bodies
@@ -43,11 +43,11 @@ _NEWEST: Final = tuple(
     )
 )
 _NEWEST_STORED: Final = Statement(
-    select(blob_objects.c.stored_id, blob_objects.c.stored_size)
-    .where(~blob_objects.c.is_inline, HAS_BYTES, blob_objects.c.damage.is_(None))
-    .order_by(blob_objects.c.stored_id.desc())
-    .limit(ONE)
-    .offset(ZERO)
+    first(
+        select(blob_objects.c.stored_id, blob_objects.c.stored_size)
+        .where(~blob_objects.c.is_inline, HAS_BYTES, blob_objects.c.damage.is_(None))
+        .order_by(blob_objects.c.stored_id.desc())
+    )
 )
 _FIRST_ACCOUNT: Final = Statement(select(func.min(accounts.c.id)))
 _UNFINISHED: Final = (

@@ -54,7 +54,7 @@ def _faulty_uses(uses: sa.Table) -> Statement:
     """Build a query for links or tombstones whose KMS key does not fit their object."""
     u = uses.c
     has_wrap = sa.exists().where(_k.object_id == u.object_id, _k.kms_key_id == u.kms_key_id)
-    return _faults(
+    return paged(
         sa.select(_o.id, _o.digest, u.kms_key_id)
         .select_from(uses)
         .join(blob_objects, _o.id == u.object_id)
@@ -70,16 +70,12 @@ def _faulty_uses(uses: sa.Table) -> Statement:
 
 def _faulty_objects(*where: sa.ColumnElement[bool]) -> Statement:
     none: sa.ColumnElement[Any] = sa.literal_column("NULL")
-    return _faults(sa.select(_o.id, _o.digest, none).where(*where))
+    return paged(sa.select(_o.id, _o.digest, none).where(*where))
 
 
 def _faulty_wraps(*where: sa.ColumnElement[bool]) -> Statement:
     wraps = sa.select(_o.id, _o.digest, _k.kms_key_id).select_from(blob_object_keys)
-    return _faults(wraps.join(blob_objects, _o.id == _k.object_id).where(*where))
-
-
-def _faults(query: sa.Select[Any]) -> Statement:
-    return paged(query)
+    return paged(wraps.join(blob_objects, _o.id == _k.object_id).where(*where))
 
 
 _FAULTS: Final[Mapping[str, Statement]] = {
@@ -171,13 +167,11 @@ def stored_wraps(tx: Connection, after: tuple[str, str], limit: int) -> list[Sto
 
 def is_wrap(tx: Connection, wrap: StoredWrap) -> bool:
     """Return True if the wrap exists unchanged, and its object still has the same bytes."""
-    return (
-        tx.row(
-            _IS_WRAP,
-            object_id=wrap.object_id,
-            kms_key_id=wrap.kms_key_id,
-            wrapped=wrap.wrapped_data_key,
-            stored_id=wrap.stored_id,
-        )
-        is not None
+    found = tx.row(
+        _IS_WRAP,
+        object_id=wrap.object_id,
+        kms_key_id=wrap.kms_key_id,
+        wrapped=wrap.wrapped_data_key,
+        stored_id=wrap.stored_id,
     )
+    return found is not None

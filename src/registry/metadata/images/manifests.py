@@ -7,10 +7,9 @@ from enum import Enum
 from typing import Any, Final, NamedTuple
 
 from sqlalchemy import Select, and_, bindparam, case, literal_column, or_, select
-from sqlalchemy.dialects.postgresql import insert
 
 from cloudcore.db.base import Connection, Row
-from cloudcore.db.rows import bound, count, find_one, given, value
+from cloudcore.db.rows import bound, columns_of, count, find_one, given, insert_new, value
 from cloudcore.db.statement import Statement, listed, paged, text_list
 from cloudcore.identity.tables import accounts
 from registry.metadata.control_tables import deleted_manifests
@@ -148,20 +147,14 @@ _BY_TAG: Final = Statement(_with_body(_TAGGED_ONE))
 _BY_DIGEST: Final = Statement(_with_body(_NAMED_ONE))
 _SEE_BY_TAG: Final = Statement(_TAGGED_ONE)
 _SEE_BY_DIGEST: Final = Statement(_NAMED_ONE)
-_ROW: Final = Statement(
-    select(*(_m[name] for name in ManifestRow._fields)).where(given(_m.repository_id, _m.digest))
-)
+_COLUMNS: Final = columns_of(manifests, ManifestRow._fields)
+_ROW: Final = Statement(_COLUMNS.where(given(_m.repository_id, _m.digest)))
 _ROWS: Final = Statement(
-    select(*(_m[name] for name in ManifestRow._fields))
-    .where(given(_m.repository_id), _m.digest.in_(listed("digests")))
+    _COLUMNS.where(given(_m.repository_id), _m.digest.in_(listed("digests")))
     .order_by(_m.digest)
     .with_for_update(key_share=True)
 )
-_ADD_BODY: Final = Statement(
-    insert(manifest_bodies)
-    .values(account_id=bindparam("account_id"), digest=bindparam("digest"), body=bindparam("body"))
-    .on_conflict_do_nothing()
-)
+_ADD_BODY: Final = Statement(insert_new(manifest_bodies, ("account_id", "digest", "body")))
 _OF_BODY: Final = given(_b.account_id, _b.digest)
 _HOLD_BODY: Final = Statement(
     select(_b.body == bindparam("body")).where(_OF_BODY).with_for_update(read=True, key_share=True)

@@ -15,7 +15,17 @@ from typing import Final, NamedTuple
 from sqlalchemy import and_, bindparam, func, literal_column, select
 
 from cloudcore.db.base import Connection
-from cloudcore.db.rows import ONE, ZERO, deletion, find_all, given, insert_or_change, total
+from cloudcore.db.rows import (
+    ONE,
+    ZERO,
+    columns_of,
+    count,
+    deletion,
+    find_all,
+    given,
+    insert_or_change,
+    total,
+)
 from cloudcore.db.statement import Statement, listed, page, paged, text_list, unindexed
 from registry.metadata.control_tables import PIN_HOLDS, image_pins
 from registry.metadata.images.manifests import HAS_SUBJECT
@@ -75,9 +85,8 @@ def attached_types(
     Images without a referrer are left out.
     """
     aliases = tx.rows(_ALIASES, account_id=account_id, digests=text_list(digests))
-    subjects = [(digest, digest) for digest in digests] + [(row[0], row[1]) for row in aliases]
     found: defaultdict[str, set[str]] = defaultdict(set)
-    for subject, digest in subjects:
+    for subject, digest in (*zip(digests, digests, strict=True), *aliases):
         rows = tx.rows(_ATTACHED, repository_id=repository_id, subject=subject, limit=most)
         if rows:
             found[digest] |= {row[0] for row in rows}
@@ -162,8 +171,7 @@ def members_of(tx: Connection, repository_id: str, manifest_id: str, now: int) -
 
 def parent_edges(tx: Connection, repository_id: str, ids: Sequence[str]) -> list[tuple[str, str]]:
     """Return (index id, manifest id) pairs: which indexes list the manifests `ids`."""
-    rows = tx.rows(_PARENTS, repository_id=repository_id, ids=text_list(ids))
-    return [(row[0], row[1]) for row in rows]
+    return list(tx.rows(_PARENTS, repository_id=repository_id, ids=text_list(ids)))
 
 
 def detach_children(
@@ -175,11 +183,8 @@ def detach_children(
 
 def referrers_of(tx: Connection, repository_id: str, ids: Sequence[str]) -> list[tuple[str, str]]:
     """Return (referrer id, subject id) pairs for the subjects `ids`."""
-    return [
-        (row[0], row[1])
-        for statement in (_REFERRERS, _REFERRERS_BY_ALIAS)
-        for row in tx.rows(statement, repository_id=repository_id, ids=text_list(ids))
-    ]
+    of = {"repository_id": repository_id, "ids": text_list(ids)}
+    return [*tx.rows(_REFERRERS, **of), *tx.rows(_REFERRERS_BY_ALIAS, **of)]
 
 
 _b = manifest_blobs.c
@@ -249,14 +254,10 @@ def measure_tree(
     if depth > bounds.depth or edges > bounds.edges:
         return TreeSize(depth, edges, 0, None)
     ids = text_list(sorted(tree))
-    counted = tx.row(_COUNT_BLOBS, ids=ids, limit=bounds.blobs + 1)
-    assert counted is not None
-    blobs = int(counted[0])
+    blobs = count(tx, _COUNT_BLOBS, ids=ids, limit=bounds.blobs + 1)
     if blobs > bounds.blobs:
         return TreeSize(depth, edges, blobs, None)
-    size = tx.row(_SIZE_UNDER, ids=ids)
-    assert size is not None
-    return TreeSize(depth, edges, blobs, int(size[0]))
+    return TreeSize(depth, edges, blobs, count(tx, _SIZE_UNDER, ids=ids))
 
 
 class Pin(NamedTuple):
@@ -276,7 +277,7 @@ class Pin(NamedTuple):
 
 _of_image = given(_p.repository_id, _p.manifest_id)
 _LIST: Final = Statement(
-    select(*(_p[name] for name in Pin._fields)).where(_of_image, PIN_HOLDS).order_by(_p.name)
+    columns_of(image_pins, Pin._fields).where(_of_image, PIN_HOLDS).order_by(_p.name)
 )
 _PUT: Final = Statement(
     insert_or_change(

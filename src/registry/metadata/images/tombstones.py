@@ -7,13 +7,13 @@ cannot delete what a restore needs. Reads of live images do not look at tombston
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import msgspec
-from sqlalchemy import Select, and_, bindparam, func, select, text, tuple_
+from sqlalchemy import and_, bindparam, func, select, text, tuple_
 
 from cloudcore.db.base import Connection, Row
-from cloudcore.db.rows import ONE, ZERO, count, given, insert_rows, value
+from cloudcore.db.rows import ONE, ZERO, columns_of, count, given, insert_rows, value
 from cloudcore.db.statement import Statement, listed, paged, text_list
 from registry.metadata.control_tables import (
     deleted_manifest_blobs,
@@ -104,21 +104,16 @@ _KEEP_CHILDREN: Final = Statement(
 )
 
 
-def _columns() -> Select[Any]:
-    return select(*(_d[name] for name in Tombstone._fields))
-
-
-_FIND: Final = Statement(_columns().where(given(_d.repository_id, _d.digest)))
+_COLUMNS: Final = columns_of(deleted_manifests, Tombstone._fields)
+_FIND: Final = Statement(_COLUMNS.where(given(_d.repository_id, _d.digest)))
 _IS_RESTORABLE: Final = _d.restorable_until > bindparam("now")
 _LIST: Final = paged(
-    _columns()
-    .where(
+    _COLUMNS.where(
         given(_d.repository_id),
         _IS_RESTORABLE,
         tuple_(_d.deleted_at, _d.id)
         < tuple_(value("deleted_at", _d.deleted_at), value("id", _d.id)),
-    )
-    .order_by(_d.deleted_at.desc(), _d.id.desc())
+    ).order_by(_d.deleted_at.desc(), _d.id.desc())
 )
 _COUNT: Final = Statement(
     select(
@@ -181,8 +176,8 @@ _IS_EXPIRED: Final = _d.restorable_until <= bindparam("now")
 _REPOSITORIES_OF_EXPIRED: Final = paged(
     select(_d.repository_id).where(_IS_EXPIRED).order_by(_d.restorable_until)
 )
-_EXPIRED: Final = paged(_columns().where(_IS_EXPIRED, _d.repository_id.in_(listed("repositories"))))
-_OF_REPOSITORY: Final = paged(_columns().where(given(_d.repository_id)))
+_EXPIRED: Final = paged(_COLUMNS.where(_IS_EXPIRED, _d.repository_id.in_(listed("repositories"))))
+_OF_REPOSITORY: Final = paged(_COLUMNS.where(given(_d.repository_id)))
 
 
 def soft_delete(

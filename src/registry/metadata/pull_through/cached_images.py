@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
-from sqlalchemy import Select, bindparam, exists, func, literal_column, or_, select
+from sqlalchemy import bindparam, exists, func, literal_column, or_, select
 
 from cloudcore.db.base import Connection
 from cloudcore.db.rows import ONE, count, find_all, find_one, given, total
@@ -70,31 +70,23 @@ class CachedImage(NamedTuple):
 _used_at = func.coalesce(_m.last_pulled_at, _m.pushed_at)
 
 
-def _unneeded() -> Select[Any]:
-    """Build a query for images unused since `before` that no index lists and no pin protects."""
-    return select(_m.id, _m.repository_id, _m.digest).where(
-        _used_at < bindparam("before"),
-        or_(_m.restored_at.is_(None), _m.restored_at < bindparam("before")),
-        ~exists(select(ONE).where(manifest_children.c.child_id == _m.id).correlate(manifests)),
-        ~exists(
-            select(ONE)
-            .where(
-                _p.manifest_id == _m.id,
-                _p.repository_id == _m.repository_id,
-                PIN_HOLDS,
-            )
-            .correlate(manifests)
-        ),
-    )
-
-
+_UNNEEDED: Final = select(_m.id, _m.repository_id, _m.digest).where(
+    _used_at < bindparam("before"),
+    or_(_m.restored_at.is_(None), _m.restored_at < bindparam("before")),
+    ~exists(select(ONE).where(manifest_children.c.child_id == _m.id).correlate(manifests)),
+    ~exists(
+        select(ONE)
+        .where(_p.manifest_id == _m.id, _p.repository_id == _m.repository_id, PIN_HOLDS)
+        .correlate(manifests)
+    ),
+)
+"""Images unused since ``:before`` that no index lists and no pin protects."""
 _OLDEST: Final = paged(
-    _unneeded()
-    .join(repositories, _repository.id == _m.repository_id)
+    _UNNEEDED.join(repositories, _repository.id == _m.repository_id)
     .where(*_OF_RULE)
     .order_by(_used_at, _m.id)
 )
-_STILL: Final = Statement(_unneeded().where(given(_m.id)))
+_STILL: Final = Statement(_UNNEEDED.where(given(_m.id)))
 
 
 def list_retentions(tx: Connection) -> list[Retention]:

@@ -13,7 +13,7 @@ from sqlalchemy import bindparam, func, or_, select, text
 from sqlalchemy.dialects.postgresql import insert
 
 from cloudcore.db.base import Connection
-from cloudcore.db.rows import bound, deletion, find_one, given, insert_or_change
+from cloudcore.db.rows import bound, columns_of, deletion, find_one, given, insert_or_change
 from cloudcore.db.statement import Statement
 from registry.metadata.pull_through.tables import (
     cached_referrers,
@@ -226,7 +226,7 @@ class KeptTags(NamedTuple):
 
 
 _OF_NAME: Final = given(_lists.rule_id, _lists.repository)
-_FIND_TAGS: Final = Statement(select(*(_lists[name] for name in KeptTags._fields)).where(_OF_NAME))
+_FIND_TAGS: Final = Statement(columns_of(upstream_tag_lists, KeptTags._fields).where(_OF_NAME))
 _SIZES: Final = Statement(
     select(_lists.repository, func.length(_lists.names))
     .where(given(_lists.rule_id))

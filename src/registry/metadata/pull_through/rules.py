@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
-from sqlalchemy import ColumnElement, Select, and_, bindparam, func, literal_column, or_, select
+from sqlalchemy import ColumnElement, and_, bindparam, func, literal_column, or_, select
 from sqlalchemy.dialects.postgresql import insert
 
 from cloudcore.db.base import Connection, Row
-from cloudcore.db.rows import ONE, ZERO, given, total
+from cloudcore.db.rows import ONE, ZERO, first, given, total
 from cloudcore.db.statement import Statement, listed, paged, text_list
 from cloudcore.identity.tables import accounts
 from registry.metadata.pull_through.cache_rule import CacheRule
@@ -108,7 +108,7 @@ def add_totals(tx: Connection, rule_id: str, totals: Totals) -> None:
 def _pairs(tx: Connection, statement: Statement, ids: Sequence[str]) -> list[tuple[str, str]]:
     if not ids:
         return []
-    return [(row[0], row[1]) for row in tx.rows(statement, ids=text_list(ids))]
+    return list(tx.rows(statement, ids=text_list(ids)))
 
 
 MAX_COMPONENTS: Final = 3
@@ -189,22 +189,19 @@ def _of_cached(value: ColumnElement[Any]) -> ColumnElement[Any]:
     )
 
 
-def _columns() -> Select[Any]:
-    return (
-        CACHE_RULES.columns.add_columns(
-            accounts.c.handle,
-            *(func.coalesce(_s[name], ZERO) for name in Totals._fields),
-            _of_cached(_repository.image_count),
-            _of_cached(_repository.size_bytes),
-        )
-        .join(accounts, accounts.c.id == _r.account_id)
-        .outerjoin(pull_through_stats, _s.rule_id == _r.id)
-        .where(given(_r.account_id))
+_COLUMNS: Final = (
+    CACHE_RULES.columns.add_columns(
+        accounts.c.handle,
+        *(func.coalesce(_s[name], ZERO) for name in Totals._fields),
+        _of_cached(_repository.image_count),
+        _of_cached(_repository.size_bytes),
     )
-
-
-_FIND: Final = Statement(_columns().where(given(_r.id)))
-_LIST: Final = paged(_columns().where(_r.prefix > bindparam("after")).order_by(_r.prefix))
+    .join(accounts, accounts.c.id == _r.account_id)
+    .outerjoin(pull_through_stats, _s.rule_id == _r.id)
+    .where(given(_r.account_id))
+)
+_FIND: Final = Statement(_COLUMNS.where(given(_r.id)))
+_LIST: Final = paged(_COLUMNS.where(_r.prefix > bindparam("after")).order_by(_r.prefix))
 # Conflicts with the key-share locks of the transactions that insert a repository of the account.
 _LOCK_ACCOUNT: Final = Statement(
     select(accounts.c.id).where(accounts.c.id == bindparam("account_id")).with_for_update()
@@ -226,17 +223,17 @@ _has_pushed_tag = (
     .exists()
 )
 _PUSHED: Final = Statement(
-    select(_repository.name)
-    .where(
-        given(_repository.account_id),
-        _repository.deleted_at.is_(None),
-        or_(_repository.source != _CACHED, _has_pushed_tag),
-        _repository.name >= bindparam("first"),
-        _repository.name < bindparam("last"),
+    first(
+        select(_repository.name)
+        .where(
+            given(_repository.account_id),
+            _repository.deleted_at.is_(None),
+            or_(_repository.source != _CACHED, _has_pushed_tag),
+            _repository.name >= bindparam("first"),
+            _repository.name < bindparam("last"),
+        )
+        .order_by(_repository.name)
     )
-    .order_by(_repository.name)
-    .limit(ONE)
-    .offset(ZERO)
 )
 _HAS_PUSHED_TAG: Final = Statement(
     select(_repository.id).where(_repository.id == bindparam("repository_id"), _has_pushed_tag)

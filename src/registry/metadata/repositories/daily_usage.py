@@ -11,7 +11,7 @@ from sqlalchemy.dialects.postgresql import Insert, insert
 
 from cloudcore.clock import MICROSECONDS
 from cloudcore.db.base import Connection
-from cloudcore.db.rows import ONE, ZERO, bound, deletion, find_all, given, value
+from cloudcore.db.rows import ZERO, bound, deletion, find_all, first, given, value
 from cloudcore.db.statement import Statement, listed, paged, text_list
 from registry.metadata.control_tables import account_days, repository_days, repository_growth
 from registry.metadata.repositories.stale import note_uses
@@ -77,14 +77,11 @@ def _upsert_account_day(size_bytes: ColumnElement[int], pulls: ColumnElement[int
 
 
 _e = account_days.alias("earlier").c
-_last_size = (
+_last_size = first(
     select(_e.size_bytes)
     .where(given(_e.account_id), _e.day < bindparam("day"))
     .order_by(_e.day.desc())
-    .limit(ONE)
-    .offset(ZERO)
-    .scalar_subquery()
-)
+).scalar_subquery()
 _account_pulled = _upsert_account_day(func.coalesce(_last_size, ZERO), value("pulls", _a.pulls))
 _ADD_ACCOUNT_PULLS: Final = Statement(
     _account_pulled.on_conflict_do_update(
@@ -104,15 +101,12 @@ _FORGET_GROWTH: Final = Statement(
         _g.repository_id >= bindparam("first"), _g.repository_id <= bindparam("last")
     )
 )
-_first_size = (
+_first_size = first(
     select(_d.size_bytes)
     .where(_d.repository_id == _r.id, _d.day >= bindparam("since"))
     .order_by(_d.day)
-    .limit(ONE)
-    .offset(ZERO)
     .correlate(repositories)
-    .scalar_subquery()
-)
+).scalar_subquery()
 _grown = (
     select(
         _r.id,
@@ -188,8 +182,7 @@ def accounts_of(tx: Connection, repository_ids: Sequence[str]) -> list[tuple[str
     """Return (repository id, account id) of these repositories, also of deleted, unpurged ones."""
     if not repository_ids:
         return []
-    rows = tx.rows(_ACCOUNTS_OF, ids=text_list(sorted(repository_ids)))
-    return [(row[0], row[1]) for row in rows]
+    return list(tx.rows(_ACCOUNTS_OF, ids=text_list(sorted(repository_ids))))
 
 
 def add_pulls(tx: Connection, pulls: Mapping[tuple[str, int], int]) -> dict[str, str]:

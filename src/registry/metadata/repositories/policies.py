@@ -50,11 +50,8 @@ def keep_revision(kind: Kind, policies: sa.Table) -> Statement:
     )
 
 
-_KINDS: Final = {"resource": "'resource'", "lifecycle": "'lifecycle'"}
-
-
 def _literal(kind: Kind) -> sa.ColumnElement[str]:
-    return sa.literal_column(_KINDS[kind])
+    return sa.literal_column(f"'{kind}'")
 
 
 _p = resource_policies.c

@@ -4,12 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import takewhile
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
-from sqlalchemy import ColumnElement, ScalarSelect, Select, bindparam, func, literal_column, select
+from sqlalchemy import ColumnElement, ScalarSelect, bindparam, func, literal_column, select
 
 from cloudcore.db.base import Connection
-from cloudcore.db.rows import ONE, ZERO, bound, count, find_all, given, insert_rows, value
+from cloudcore.db.rows import (
+    ONE,
+    ZERO,
+    bound,
+    columns_of,
+    count,
+    find_all,
+    first,
+    given,
+    insert_rows,
+    value,
+)
 from cloudcore.db.statement import Statement, listed, page, paged, text_list
 from registry.metadata.control_tables import tag_events
 from registry.metadata.tables import manifests, tags
@@ -57,14 +68,11 @@ def _ordinal_of(
 ) -> ScalarSelect[int]:
     """Build a query for the ordinal of a tag's ``newest`` or ``oldest`` event."""
     e = tag_events.alias(event).c
-    return (
+    return first(
         select(e.ordinal)
         .where(e.repository_id == repository_id, e.tag == tag)
         .order_by(e.sequence.desc() if event == "newest" else e.sequence)
-        .limit(ONE)
-        .offset(ZERO)
-        .scalar_subquery()
-    )
+    ).scalar_subquery()
 
 
 def _next_ordinal(repository_id: ColumnElement[str], tag: ColumnElement[str]) -> ColumnElement[int]:
@@ -101,12 +109,10 @@ _ADD_DELETIONS: Final = Statement(
 )
 
 
-def _columns() -> Select[Any]:
-    return select(*(_e[name] for name in TagEvent._fields)).where(given(_e.repository_id))
-
-
 _LIST: Final = paged(
-    _columns().where(given(_e.tag), _e.sequence < bindparam("before")).order_by(_e.sequence.desc())
+    columns_of(tag_events, TagEvent._fields)
+    .where(given(_e.repository_id), given(_e.tag), _e.sequence < bindparam("before"))
+    .order_by(_e.sequence.desc())
 )
 _COUNT: Final = Statement(
     select(

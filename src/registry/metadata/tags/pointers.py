@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
-from sqlalchemy import Select, bindparam, exists, select, text
+from sqlalchemy import bindparam, exists, select, text
 from sqlalchemy.dialects.postgresql import insert
 
 from cloudcore.db.base import Connection
@@ -164,17 +164,14 @@ class TagDetails(NamedTuple):
     updated_at: int
 
 
-def _columns() -> Select[Any]:
-    return (
-        select(_t.name, manifests.c.digest, _t.manifest_id, _t.created_at, _t.updated_at)
-        .join(manifests, manifests.c.id == _t.manifest_id)
-        .where(_t.repository_id == unseen("repository_id", _t.repository_id.type))
-    )
-
-
+_SHOWN: Final = (
+    select(_t.name, manifests.c.digest, _t.manifest_id, _t.created_at, _t.updated_at)
+    .join(manifests, manifests.c.id == _t.manifest_id)
+    .where(_t.repository_id == unseen("repository_id", _t.repository_id.type))
+)
 _in_range = (_t.name >= unseen("first", _t.name.type), _t.name <= unseen("last", _t.name.type))
-_FIND_SHOWN: Final = Statement(_columns().where(given(_t.name)))
-_LIST_SHOWN: Final = Statement(page_planned_once(_columns().where(*_in_range).order_by(_t.name)))
+_FIND_SHOWN: Final = Statement(_SHOWN.where(given(_t.name)))
+_LIST_SHOWN: Final = Statement(page_planned_once(_SHOWN.where(*_in_range).order_by(_t.name)))
 
 
 def find_tag_details(tx: Connection, repository_id: str, name: str) -> TagDetails | None:

@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple
 import sqlalchemy as sa
 
 from cloudcore.db.base import Connection
-from cloudcore.db.rows import ONE, ZERO, find_one, given, value
+from cloudcore.db.rows import ONE, ZERO, find_one, first, given, value
 from cloudcore.db.statement import Statement, paged
 from registry.metadata.control_tables import tag_events
 from registry.metadata.tables import tags
@@ -81,14 +81,11 @@ _CHANGES: Final = paged(
 # A position in the index on (repository_id, sequence). With a plain condition on the repository,
 # PostgreSQL may scan the events of all repositories backwards to the last one of this.
 _end = sa.tuple_(value("repository_id", _e.repository_id), sa.literal_column(str(2**62)))
-_last = (
+_last = first(
     sa.select(_e.repository_id, _e.sequence, _e.occurred_at)
     .where(sa.tuple_(_e.repository_id, _e.sequence) < _end)
     .order_by(_e.repository_id.desc(), _e.sequence.desc())
-    .limit(ONE)
-    .offset(ZERO)
-    .subquery("last")
-)
+).subquery("last")
 _LAST: Final = Statement(
     sa.select(_last.c.sequence, _last.c.occurred_at).where(given(_last.c.repository_id))
 )
