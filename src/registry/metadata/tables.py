@@ -20,6 +20,8 @@ work use, are in `registry.metadata.control_tables`.
 
 from __future__ import annotations
 
+from typing import Final
+
 import sqlalchemy as sa
 
 from cloudcore.db.schema import ByteOrdered, DigestText, Id, Moment, foreign_key, one_of
@@ -34,6 +36,9 @@ from cloudcore.db.tables import (
 )
 from cloudcore.identity import tables as _identity_tables  # noqa: F401 - foreign keys refer to them
 from cloudcore.kms import rows as _kms_tables  # noqa: F401
+
+LAST_CHARACTER: Final = "\x7f"
+"""Sorts after every character of a name or tag."""
 
 repositories = table(
     "repositories",

@@ -6,7 +6,7 @@ does not give access to its bytes.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from sqlalchemy import ColumnElement, and_, bindparam, literal_column, or_, select, text, union_all
@@ -425,7 +425,7 @@ def link_object(
     target, or None if the repository is not live.
     """
     of = {"repository_id": repository_id, "digest": digest}
-    while (before := seen or _target(tx, of)) is not None:
+    while (before := seen or find_one(tx, LinkTarget, _TARGET, **of)) is not None:
         if before.object_id is None:
             to = {"account_id": account_id, "object_id": object_id, "kms_key_id": kms_key_id}
             count = tx.execute(_ADD_LINK, **of, **to, size=size, now=now)
@@ -444,10 +444,6 @@ def link_object(
             return before
         seen = None  # another transaction has added, moved or removed the link since it was read
     return None
-
-
-def _target(tx: Connection, of: Mapping[str, str]) -> LinkTarget | None:
-    return find_one(tx, LinkTarget, _TARGET, **of)
 
 
 def linked_object(tx: Connection, repository_id: str, digest: str) -> KeptObject | None:

@@ -99,9 +99,10 @@ class Amount(NamedTuple):
 
 _IS_UNREFERENCED: Final = _l.manifest_refs == ZERO
 _IS_CONDEMNED: Final = _o.state == text("'condemned'")
-_IS_REFERRED: Final = or_(
+IS_REFERRED: Final = or_(
     exists().where(_l.object_id == _o.id), exists().where(_b.object_id == _o.id)
 )
+"""The condition that a link or a tombstone references an object."""
 
 _UNREFERENCED: Final = paged(
     select(_l.repository_id, _l.digest, _l.object_id)
@@ -124,9 +125,7 @@ _UNLINK: Final = Statement(
 )
 _CONDEMN: Final = Statement(
     blob_objects.update()
-    .where(
-        given(_o.account_id), _o.id.in_(listed("ids")), _o.state == text("'live'"), ~_IS_REFERRED
-    )
+    .where(given(_o.account_id), _o.id.in_(listed("ids")), _o.state == text("'live'"), ~IS_REFERRED)
     .values(state=text("'condemned'"), condemned_at=bindparam("now"))
 )
 _CONDEMNED: Final = paged(
@@ -137,7 +136,7 @@ _CONDEMNED: Final = paged(
 )
 _UNMARK_REFERRED: Final = Statement(
     blob_objects.update()
-    .where(given(_o.account_id), _o.id.in_(listed("ids")), _IS_CONDEMNED, _IS_REFERRED)
+    .where(given(_o.account_id), _o.id.in_(listed("ids")), _IS_CONDEMNED, IS_REFERRED)
     .values(state=text("'live'"), condemned_at=text("NULL"))
     .returning(_o.id)
 )
@@ -209,7 +208,7 @@ _FORGET_SHREDDED: Final = Statement(
         given(_o.account_id),
         _o.id.in_(listed("ids")),
         _o.state == text("'shredded'"),
-        ~_IS_REFERRED,
+        ~IS_REFERRED,
     )
 )
 

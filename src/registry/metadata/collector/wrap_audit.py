@@ -11,6 +11,7 @@ from cloudcore.db.base import Connection
 from cloudcore.db.rows import ZERO, find_all, given
 from cloudcore.db.statement import Statement, paged
 from cloudcore.kms.rows import kms_keys
+from registry.metadata.collector.collection import IS_REFERRED
 from registry.metadata.control_tables import deleted_manifest_blobs
 from registry.metadata.tables import blob_object_keys, blob_objects, repository_blobs
 
@@ -22,9 +23,6 @@ _m = kms_keys.c
 _IS_SEALED: Final = _o.encoding == sa.text("'sealed'")
 _IS_SHREDDED: Final = _o.state == sa.text("'shredded'")
 _HAS_WRAP: Final = sa.exists().where(_k.object_id == _o.id, _k.wrapped_data_key.is_not(None))
-_IS_REFERRED: Final = sa.or_(
-    sa.exists().where(_l.object_id == _o.id), sa.exists().where(_b.object_id == _o.id)
-)
 
 
 class ObjectFault(NamedTuple):
@@ -90,7 +88,7 @@ _FAULTS: Final[Mapping[str, Statement]] = {
     ),
     "it is plain, and has a wrapped data key": _faulty_wraps(~_IS_SEALED),
     "it has a data key wrapped under a key that nothing reads it through": _faulty_wraps(
-        _IS_REFERRED,
+        IS_REFERRED,
         ~sa.exists().where(_l.object_id == _o.id, _l.kms_key_id == _k.kms_key_id),
         ~sa.exists().where(_b.object_id == _o.id, _b.kms_key_id == _k.kms_key_id),
     ),
@@ -99,7 +97,7 @@ _FAULTS: Final[Mapping[str, Statement]] = {
         sa.or_(_HAS_WRAP, _o.is_current, _o.is_inline, _o.stored_size > ZERO),
     ),
     "it is shredded, and its row is left though nothing needs it": _faulty_objects(
-        _IS_SHREDDED, ~_IS_REFERRED
+        _IS_SHREDDED, ~IS_REFERRED
     ),
 }
 _UNERASED: Final = paged(

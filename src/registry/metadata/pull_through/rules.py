@@ -24,9 +24,10 @@ _r = pull_through_cache_rules.c
 _s = pull_through_stats.c
 _repository = repositories.c
 
-UNDER_RULE: Final = and_(
+_CACHED: Final[ColumnElement[str]] = literal_column("'pull_through_cache'")
+_UNDER_RULE: Final = and_(
     _repository.account_id == _r.account_id,
-    _repository.source == literal_column("'pull_through_cache'"),
+    _repository.source == _CACHED,
     func.substr(_repository.name, ONE, func.length(_r.prefix) + ONE)
     == _r.prefix + literal_column("'/'"),
 )
@@ -58,13 +59,13 @@ _RULES_OF_MANIFESTS: Final = Statement(
     select(manifests.c.id, _r.id)
     .select_from(manifests)
     .join(repositories, _repository.id == manifests.c.repository_id)
-    .join(pull_through_cache_rules, UNDER_RULE)
+    .join(pull_through_cache_rules, _UNDER_RULE)
     .where(manifests.c.id.in_(listed("ids")))
 )
 _RULES_OF_REPOSITORIES: Final = Statement(
     select(_repository.id, _r.id)
     .select_from(repositories)
-    .join(pull_through_cache_rules, UNDER_RULE)
+    .join(pull_through_cache_rules, _UNDER_RULE)
     .where(_repository.id.in_(listed("ids")))
 )
 # Of a rule that still exists: it may have been deleted since the pull.
@@ -115,19 +116,15 @@ MAX_COMPONENTS: Final = 3
 """The maximum number of components of a prefix."""
 
 
+_COVERS: Final = _r.prefix.in_(
+    [bindparam(f"prefix_{count}") for count in range(1, MAX_COMPONENTS + 1)]
+)
 _FOR_NAME: Final = Statement(
     CACHE_RULES.columns.join(accounts, accounts.c.id == _r.account_id).where(
-        given(accounts.c.handle),
-        _r.prefix.in_([bindparam(f"prefix_{count}") for count in range(1, MAX_COMPONENTS + 1)]),
+        given(accounts.c.handle), _COVERS
     )
 )
-
-_OVER: Final = Statement(
-    select(_r.prefix).where(
-        given(_r.account_id),
-        _r.prefix.in_([bindparam(f"prefix_{count}") for count in range(1, MAX_COMPONENTS + 1)]),
-    )
-)
+_OVER: Final = Statement(select(_r.prefix).where(given(_r.account_id), _COVERS))
 
 
 def find_rule_for(tx: Connection, handle: str, repository: str) -> CacheRule | None:
@@ -149,9 +146,6 @@ def _prefixes(repository: str) -> dict[str, str]:
         f"prefix_{count}": "/".join(parts[:count]) if count < len(parts) else ""
         for count in range(1, MAX_COMPONENTS + 1)
     }
-
-
-_CACHED: Final[ColumnElement[str]] = literal_column("'pull_through_cache'")
 
 
 class RuleDetails(NamedTuple):

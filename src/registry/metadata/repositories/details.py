@@ -17,6 +17,7 @@ from registry.metadata.encryption_bindings import OF_ACCOUNT, OF_PLATFORM, Bindi
 from registry.metadata.repositories.folders import count_in, take_from_folders
 from registry.metadata.repositories.repository import NewRepository, Repository
 from registry.metadata.tables import (
+    LAST_CHARACTER,
     encryption_bindings,
     manifests,
     repositories,
@@ -27,8 +28,6 @@ from registry.metadata.tables import (
 from registry.metadata.tags.deleted import SoftDeletion
 
 _r = repositories.c
-_END: Final = "\x7f"
-"""Sorts after every character of a name."""
 
 
 class RepositoryDetails(NamedTuple):
@@ -66,14 +65,16 @@ class NameRange(NamedTuple):
     @property
     def folder(self) -> str | None:
         """Return the folder that contains exactly the names in this range, or None."""
-        is_folder = self.last == self.first + _END and (not self.first or self.first[-1] == "/")
+        is_folder = self.last == self.first + LAST_CHARACTER and (
+            not self.first or self.first[-1] == "/"
+        )
         return self.first if is_folder else None
 
     @classmethod
     def of(cls, name: str | None, prefix: str | None) -> NameRange:
         """Return the range of names that begin with `prefix` and equal `name`; None admits all."""
         if name is None:
-            return cls(prefix or "", (prefix or "") + _END)
+            return cls(prefix or "", (prefix or "") + LAST_CHARACTER)
         return cls(name, name if name.startswith(prefix or "") else "")
 
 

@@ -14,12 +14,11 @@ from cloudcore.db.base import Connection
 from cloudcore.db.rows import given, value
 from cloudcore.db.statement import Statement, listed, page, paged, text_list
 from registry.metadata.search_tables import IS_UNSETTLED, TERM_LENGTH, search_names, search_terms
-from registry.metadata.tables import repositories
+from registry.metadata.tables import LAST_CHARACTER, repositories
 
 KINDS: Final = ("repository", "tag")
 _SCOPE_DIGITS: Final = 12
-_END: Final = "\x7f"
-"""Sorts after every character of a name."""
+
 
 _n = search_names.c
 _s = search_terms.c
@@ -135,7 +134,7 @@ def list_matches(
         account_id=account_id,
         after=wanted if after is None else scope + after.characters,
         after_id=0 if after is None else after.name_id,
-        last=wanted + _END,
+        last=wanted + LAST_CHARACTER,
         limit=limit,
     )
     found = [

@@ -18,7 +18,7 @@ from registry.metadata.repositories.repository import (
     find_repository,
     of_named,
 )
-from registry.metadata.tables import manifests, repositories, tags
+from registry.metadata.tables import LAST_CHARACTER, manifests, repositories, tags
 
 _t = tags.c
 _FIND: Final = Statement(
@@ -57,8 +57,6 @@ _REMOVE: Final = Statement(tags.delete().where(given(_t.repository_id, _t.name))
 _OF_MANIFESTS: Final = Statement(
     select(_t.manifest_id, _t.name, _t.pushed_digest).where(_t.manifest_id.in_(listed("ids")))
 )
-_END: Final = "\x7f"
-"""Sorts after every character of a tag."""
 
 
 class Tag(NamedTuple):
@@ -192,6 +190,6 @@ def list_tag_details(
         _LIST_SHOWN,
         repository_id=repository_id,
         first=first,
-        last=prefix + _END,
+        last=prefix + LAST_CHARACTER,
         limit=limit,
     )

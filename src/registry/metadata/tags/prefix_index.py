@@ -13,12 +13,11 @@ from cloudcore.db.base import Connection
 from cloudcore.db.rows import ONE, ZERO, find_one, first, given, value
 from cloudcore.db.statement import Statement, paged
 from registry.metadata.control_tables import tag_events
-from registry.metadata.tables import tags
+from registry.metadata.tables import LAST_CHARACTER, tags
 
 _t = tags.c
 _e = tag_events.c
-_END: Final = "\x7f"
-"""Sorts after every character of a tag."""
+
 MAX_CHANGES: Final = 500
 
 
@@ -113,7 +112,7 @@ def find_tagged_images(
 
     The cost grows with the number of these tags.
     """
-    rows = tx.rows(_ALL, repository_id=repository_id, first=prefix, last=prefix + _END)
+    rows = tx.rows(_ALL, repository_id=repository_id, first=prefix, last=prefix + LAST_CHARACTER)
     last = next((Position(row[1], row[2]) for row in rows if row[0] is None), None)
     return [row[0] for row in rows if row[0] is not None], last
 
@@ -127,7 +126,7 @@ def list_changes(tx: Connection, repository_id: str, prefix: str, since: int) ->
         _CHANGES,
         repository_id=repository_id,
         first=prefix,
-        last=prefix + _END,
+        last=prefix + LAST_CHARACTER,
         since=since,
         limit=MAX_CHANGES,
     )
