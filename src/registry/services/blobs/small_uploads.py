@@ -66,7 +66,8 @@ async def append_small(
     Raise `UploadUnknown`, `UploadBusy`, `BlobTooLarge` or `QuotaExceeded` like `append_chunk`.
     """
     upload = session.upload
-    whole = await received_bytes(ctx, session, keys) + data
+    before, _ = await open_received(ctx, session, keys)
+    whole = before + data
     check_limit(ctx, len(whole))
     check_bytes(session.use, len(whole))
     received = await seal_received(ctx, upload, keys.writing, whole)
@@ -154,7 +155,7 @@ async def finish_small(
 
     """
     upload = session.upload
-    before, seal = await _open_received(ctx, session, keys)
+    before, seal = await open_received(ctx, session, keys)
     whole = before + data
     check_limit(ctx, len(whole))
     stage_id, sealed = upload.stage_id, upload.body
@@ -182,21 +183,14 @@ async def end_small(ctx: ServiceContext, name: Name, session: UploadSession) -> 
         raise await ctx.database.read(lost_session, ctx, name, upload.id, ctx.clock())
 
 
-async def received_bytes(
+async def open_received(
     ctx: ServiceContext, session: UploadSession, keys: UploadKeys | None
-) -> bytes:
-    """Return the received bytes of a small session, decrypted.
+) -> tuple[bytes, Seal | None]:
+    """Return the received bytes of a small session, decrypted, and their seal.
 
     Raise `UploadUnknown` if the bytes are damaged; then the session is ended. Raise `KmsKeyDeleted`
     or `KmsKeyDisabled` if the KMS key that seals them cannot be used.
     """
-    return (await _open_received(ctx, session, keys))[0]
-
-
-async def _open_received(
-    ctx: ServiceContext, session: UploadSession, keys: UploadKeys | None
-) -> tuple[bytes, Seal | None]:
-    """Decrypt the received bytes of a small session; also return their seal."""
     upload = session.upload
     if upload.body is None:
         return b"", None

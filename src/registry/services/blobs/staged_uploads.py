@@ -27,7 +27,6 @@ from registry.errors import (
     KmsKeyDisabled,
     NameUnknown,
     StoreUnavailable,
-    UploadOutOfOrder,
 )
 from registry.metadata.blobs import uploads
 from registry.metadata.blobs.objects import has_object
@@ -37,8 +36,14 @@ from registry.oci.digest import Digest
 from registry.oci.reference import Name
 from registry.services.blobs import sealing
 from registry.services.blobs.recording import NewBytes, drop_stored, record_new
-from registry.services.blobs.small_uploads import received_bytes
-from registry.services.blobs.upload_bodies import Chunk, check_limit, check_span, cut_short
+from registry.services.blobs.small_uploads import open_received
+from registry.services.blobs.upload_bodies import (
+    Chunk,
+    check_limit,
+    check_offset,
+    check_span,
+    cut_short,
+)
 from registry.services.blobs.upload_ids import UploadSession, busy, unknown
 from registry.services.blobs.upload_leases import UploadHold, UploadLeaseLost
 from registry.services.blobs.upload_sessions import check_room, ending_of, lost_session
@@ -189,8 +194,7 @@ class _Move:
 async def _opened(ctx: ServiceContext, hold: UploadHold, chunk: Chunk) -> AsyncIterator[Staged]:
     """Open a session's staged bytes at the acknowledged offset, at which the chunk must begin."""
     upload = hold.upload
-    if chunk.span is not None and chunk.span.first != upload.received_bytes:
-        raise UploadOutOfOrder(upload.received_bytes)
+    check_offset(chunk.span, upload.received_bytes)
     check_limit(ctx, upload.received_bytes + (chunk.declared_bytes or 0))
     try:
         staged = await open_stage(ctx, hold)
@@ -354,7 +358,7 @@ async def _copy(ctx: ServiceContext, hold: UploadHold) -> Staged:
 async def _spill(ctx: ServiceContext, hold: UploadHold) -> Staged:
     """Begin to stage a session's bytes, which so far are in its row."""
     session = UploadSession(hold.upload, is_written=True)
-    hold.before = await received_bytes(ctx, session, hold.keys)
+    hold.before, _ = await open_received(ctx, session, hold.keys)
     hold.stage_id = ctx.new_id()
     hold.seal = await new_stage_seal(ctx, hold)
     key = sealing.key_of(hold.seal)
