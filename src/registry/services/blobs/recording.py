@@ -161,19 +161,16 @@ async def record_new(ctx: ServiceContext, new: NewBytes, ending: SessionEnd | No
     if kept.found is not None:
         ctx.on_damage()
         _log.error("blob %s was damaged (%s); a push has healed it", stored.digest, kept.found)
-    is_new = kept.stored_id == stored.object_id
-    return is_new or (not kept.is_certain and await _is_owned(ctx, stored))
+    if kept.stored_id == stored.object_id:
+        return True
+    # After an unknown outcome, a row of any object, live or quarantined, may have the bytes.
+    return not kept.is_certain and bool(await ctx.database.read(owned, [stored.object_id]))
 
 
 async def drop_stored(ctx: ServiceContext, stored: Stored) -> None:
     """Delete stored bytes whose row was not written; inline bytes need no deletion."""
     if stored.body is None:
         await ctx.writer.remove_duplicate(stored.object_id)
-
-
-async def _is_owned(ctx: ServiceContext, stored: Stored) -> bool:
-    """Return True if a row of any object, live or quarantined, has these bytes."""
-    return bool(await ctx.database.read(owned, [stored.object_id]))
 
 
 async def _record(ctx: ServiceContext, new: NewBytes, ending: SessionEnd | None) -> _Kept:

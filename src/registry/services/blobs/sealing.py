@@ -8,7 +8,7 @@ from cloudcore.quotas.limits import QuotaUse
 from registry.blobstore.base import DataKey, ObjectUnknown
 from registry.errors import KmsKeyDeleted, KmsKeyDisabled
 from registry.metadata.blobs.uploads import Upload, UploadWrap
-from registry.metadata.encryption_bindings import EffectiveKey, effective_key
+from registry.metadata.encryption_bindings import effective_key
 from registry.metadata.repositories import repository as repositories
 from registry.metadata.repositories.repository import Repository
 from registry.oci.reference import Name
@@ -29,7 +29,10 @@ def find_writing_key(
     """
     assert ctx.data_keys is not None
     key = effective_key(tx, account_id, repository_id)
-    _check_usable(key)
+    if key.state == "deleted":
+        raise KmsKeyDeleted
+    if key.state != "enabled":
+        raise KmsKeyDisabled
     version = key.current_version
     return WritingKey(
         key.kms_key_id, ctx.data_keys.usable_version(tx, account_id, key.kms_key_id, version)
@@ -181,10 +184,3 @@ def _wrap_of(upload: Upload) -> WrappedKey:
     assert upload.kms_key_id is not None
     assert upload.wrapped_data_key is not None
     return WrappedKey(upload.kms_key_id, upload.wrapped_data_key, upload.stage_id)
-
-
-def _check_usable(key: EffectiveKey) -> None:
-    if key.state == "deleted":
-        raise KmsKeyDeleted
-    if key.state != "enabled":
-        raise KmsKeyDisabled
