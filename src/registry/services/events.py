@@ -68,18 +68,19 @@ def publish(
         return
     found = find_rules(tx, repository.account_id)
     for event in events:
-        topics = sorted({rule.topic for rule in found.rules if _wants(rule, event, repository)})
+        topics = sorted(
+            {
+                rule.topic
+                for rule in found.rules
+                if repository.name.startswith(rule.repository_prefix)
+                and _matches_type(event.type, rule.event_types)
+            }
+        )
         if topics:
             data = _data(event, change, repository, found.handle)
             emit(
                 tx, event.type, repository.account_id, {"topics": topics, "data": data}, change.now
             )
-
-
-def _wants(rule: EventRule, event: RegistryEvent, repository: Repository) -> bool:
-    """Return True if a rule matches an event's repository, and its type (exactly or by ``*``)."""
-    is_of_repository = repository.name.startswith(rule.repository_prefix)
-    return is_of_repository and matches_type(event.type, rule.event_types)
 
 
 def matching_topics(tx: Connection, account_id: str, event_type: str) -> Sequence[str]:
@@ -91,12 +92,12 @@ def matching_topics(tx: Connection, account_id: str, event_type: str) -> Sequenc
         {
             rule.topic
             for rule in find_rules(tx, account_id).rules
-            if not rule.repository_prefix and matches_type(event_type, rule.event_types)
+            if not rule.repository_prefix and _matches_type(event_type, rule.event_types)
         }
     )
 
 
-def matches_type(event_type: str, event_types: Sequence[str]) -> bool:
+def _matches_type(event_type: str, event_types: Sequence[str]) -> bool:
     """Return True if a rule's list of event types contains this type, exactly or by ``*``."""
     return any(
         event_type.startswith(wanted[:-1]) if wanted.endswith("*") else event_type == wanted

@@ -171,12 +171,7 @@ class RefusedLogin(NamedTuple):
     """CRNs of the resources concerned."""
 
 
-def seconds_refused(tx: Connection, credential_id: str, source: str, now: int) -> int:
-    """Return the seconds until a credential may be tried again from an address, or 0."""
-    return seconds_exhausted(tx, _ENDPOINT, _subject(credential_id, source), CREDENTIAL_BUDGET, now)
-
-
-def count_failure(tx: Connection, credential_id: str, source: str, now: int) -> int:
+def _count_failure(tx: Connection, credential_id: str, source: str, now: int) -> int:
     """Count a failure; return the seconds until the client may try again, or 0."""
     subjects = (
         (f"address {source}", ADDRESS_BUDGET),
@@ -227,7 +222,8 @@ async def log_in(
     source, now = rate_subject(source_ip), clock()
 
     def read(tx: Connection) -> tuple[int, StoredLogin | None]:
-        retry_after = seconds_refused(tx, credential_id, source, now)
+        subject = _subject(credential_id, source)
+        retry_after = seconds_exhausted(tx, _ENDPOINT, subject, CREDENTIAL_BUDGET, now)
         return retry_after, find(tx, credential_id, source_ip, now)
 
     retry_after, known = await database.read(read)
@@ -239,7 +235,7 @@ async def log_in(
         return known.login
     if known is not None:
         note_refusal(known.refused)
-    retry_after = await database.write_relaxed(count_failure, credential_id, source, now)
+    retry_after = await database.write_relaxed(_count_failure, credential_id, source, now)
     raise _too_many_failures(retry_after) if retry_after else wrong_login()
 
 
@@ -252,7 +248,8 @@ def _subject(credential_id: str, source: str) -> str:
 
 
 _ID: Final = re.compile(r"AK[A-Z2-7]{18}")
-_NOBODY: Final = "00000000-0000-0000-0000-000000000000"
+NOBODY: Final = "00000000-0000-0000-0000-000000000000"
+"""An id that nothing has, for reads that are to find nothing."""
 
 
 def is_access_key_id(username: str) -> bool:
@@ -266,7 +263,7 @@ def find_key(
     """Return the stored access key with this id, or None."""
     owner = find_key_owner(tx, access_key_id)
     # For an unknown key, the same reads find nothing.
-    account_id = _NOBODY if owner is None else owner.account_id
+    account_id = NOBODY if owner is None else owner.account_id
     account = find_account(tx, account_id)
     is_allowed = find_settings(tx, account_id).access_key_login
     if owner is None:
