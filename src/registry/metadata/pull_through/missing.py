@@ -149,8 +149,8 @@ def take_incomplete_manifests(
 
     `digests` are all known digests of the blob. The caller holds the repository's lock.
     """
-    of = {"repository_id": repository_id, "digests": text_list([str(digest) for digest in digests])}
-    found = [IncompleteManifest(*row) for row in tx.rows(_INCOMPLETE, **of)]
+    of = {"repository_id": repository_id, "digests": text_list(digests)}
+    found = find_all(tx, IncompleteManifest, _INCOMPLETE, **of)
     if found:
         tx.execute(_FOUND, **of)
     return found

@@ -87,7 +87,7 @@ def complete_blob(
     incomplete = missing.take_incomplete_manifests(tx, repository_id, digests)
     if not incomplete:
         return
-    digest = str(digests[0])
+    digest = digests[0]
     was_unused = blobs.linked_blobs(tx, repository_id, [digest])[digest].manifest_refs == 0
     ids = sorted({each.manifest_id for each in incomplete})
     missing.add_edges(tx, repository_id, digest, ids)
@@ -181,7 +181,7 @@ def _complete_there(
     for name, canonical in names.items():
         if canonical in there:
             size = there[canonical].size
-            complete_blob(tx, repository.id, list({canonical: 0, name: 0}), size, now)
+            complete_blob(tx, repository.id, list(dict.fromkeys((canonical, name))), size, now)
 
 
 def _add_children(
