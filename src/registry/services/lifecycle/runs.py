@@ -317,8 +317,12 @@ def _still_expired(tx: Connection, run: Run, portion: Portion, now: int) -> list
             subjects=portion.subjects,
         )
         # A rule with `keep_last` compares the images that it selects with the newest that it keeps.
-        seen = {number for image in known.images for number in _numbers(image.rules)}
-        ids = {name for number in seen for name in portion.plan.newest.get(number, ())}
+        ids = {
+            name
+            for number, names in portion.plan.newest.items()
+            if any(image.rules >> number & 1 for image in known.images)
+            for name in names
+        }
     going = set(portion.ids)
     images = [image._replace(is_excluded=image.id not in going) for image in known.images]
     return list(select(portion.policy, images, known.children, portion.plan.moment).expired)
@@ -342,7 +346,3 @@ def _begin(run: Run, evaluated: int, planned: int, tx: Connection) -> None:
     # `run.done` counts images of earlier plans, whose processes died.
     progress = Progress({"evaluated": evaluated}, total=run.done + planned)
     runs.progress_run(tx, run.id, progress)
-
-
-def _numbers(rules: int) -> list[int]:
-    return [number for number in range(rules.bit_length()) if rules >> number & 1]
