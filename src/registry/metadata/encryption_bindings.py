@@ -133,8 +133,7 @@ _EFFECTIVE_OF_MANY: Final = Statement(
 
 
 _BINDINGS: Final = select(
-    *(_b.id, _b.repository_id, _b.created_at, _b.ended_at),
-    *(_k[name] for name in BoundKey._fields),
+    *(_b.id, _b.repository_id, _b.created_at, _b.ended_at), *(_k[name] for name in BoundKey._fields)
 ).join(kms_keys, _k.id == _b.kms_key_id)
 _SCOPES: Final = {"account": _IS_DEFAULT, "repository": _IS_REPOSITORYS}
 _FIND: Final = {

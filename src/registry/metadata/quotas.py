@@ -109,8 +109,7 @@ _HOLD_OBJECTS: Final = Statement(TableLock(blob_objects))
 _COUNT: Final = Statement(
     insert(stored_bytes)
     .from_select(
-        ["account_id", "bytes"],
-        sa.select(value("account_id", _s.account_id), _sum_of(_ACCOUNT)),
+        ["account_id", "bytes"], sa.select(value("account_id", _s.account_id), _sum_of(_ACCOUNT))
     )
     .on_conflict_do_update(index_elements=["account_id"], set_={"bytes": _sum_of(_ACCOUNT)})
 )

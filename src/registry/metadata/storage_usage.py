@@ -190,10 +190,7 @@ _TOMBSTONES: Final = paged(
         given(_d.repository_id),
         _d.restorable_until > sa.bindparam("now"),
         sa.tuple_(_d.deleted_at, _d.id)
-        > sa.tuple_(
-            value("deleted_at", _d.deleted_at),
-            value("after", _d.id),
-        ),
+        > sa.tuple_(value("deleted_at", _d.deleted_at), value("after", _d.id)),
     )
     .order_by(_d.deleted_at, _d.id)
 )

@@ -70,10 +70,7 @@ class RegistryRuns(NamedTuple):
         return runs.start_run(tx, new, change.now)
 
     def job_kind(
-        self,
-        ctx: ServiceContext,
-        step: RunStep,
-        on_end_committed: OnEndCommitted | None = None,
+        self, ctx: ServiceContext, step: RunStep, on_end_committed: OnEndCommitted | None = None
     ) -> JobKind:
         """Return the job kind that carries out these runs.
 

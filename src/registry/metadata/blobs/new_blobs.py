@@ -121,13 +121,7 @@ def hold_target(tx: Connection, target: PushTarget, digest: str) -> LinkTarget |
 
     The push target's KMS key cannot be disabled until `tx` ends.
     """
-    return find_one(
-        tx,
-        LinkTarget,
-        _HOLD[target.seals],
-        digest=digest,
-        **target_parameters(target),
-    )
+    return find_one(tx, LinkTarget, _HOLD[target.seals], digest=digest, **target_parameters(target))
 
 
 def find_room_in(

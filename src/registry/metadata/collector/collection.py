@@ -205,10 +205,7 @@ _RELEASE: Final = Statement(quarantined_objects.delete().where(given(_q.account_
 
 _FORGET_SHREDDED: Final = Statement(
     blob_objects.delete().where(
-        given(_o.account_id),
-        _o.id.in_(listed("ids")),
-        _o.state == text("'shredded'"),
-        ~IS_REFERRED,
+        given(_o.account_id), _o.id.in_(listed("ids")), _o.state == text("'shredded'"), ~IS_REFERRED
     )
 )
 

@@ -93,8 +93,7 @@ _FAULTS: Final[Mapping[str, Statement]] = {
         ~sa.exists().where(_b.object_id == _o.id, _b.kms_key_id == _k.kms_key_id),
     ),
     "it is shredded, and still has bytes, a data key or the place of a whole one": _faulty_objects(
-        _IS_SHREDDED,
-        sa.or_(_HAS_WRAP, _o.is_current, _o.is_inline, _o.stored_size > ZERO),
+        _IS_SHREDDED, sa.or_(_HAS_WRAP, _o.is_current, _o.is_inline, _o.stored_size > ZERO)
     ),
     "it is shredded, and its row is left though nothing needs it": _faulty_objects(
         _IS_SHREDDED, ~IS_REFERRED

@@ -100,9 +100,7 @@ _COUNT_REFERRERS: Final = Statement(
 )
 _PINS: Final = Statement(
     select(_p.manifest_id, _p.name).where(
-        given(_p.repository_id),
-        _p.manifest_id.in_(listed("ids")),
-        PIN_HOLDS,
+        given(_p.repository_id), _p.manifest_id.in_(listed("ids")), PIN_HOLDS
     )
 )
 

@@ -169,9 +169,7 @@ _ADD_BLOB_EDGES: Final = Statement(
     manifest_blobs.insert().from_select(
         ["manifest_id", "digest", "repository_id"],
         select(
-            value("manifest_id", _m.id),
-            repository_blobs.c.digest,
-            repository_blobs.c.repository_id,
+            value("manifest_id", _m.id), repository_blobs.c.digest, repository_blobs.c.repository_id
         ).where(
             given(repository_blobs.c.repository_id),
             repository_blobs.c.digest.in_(listed("digests")),

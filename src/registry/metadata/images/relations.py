@@ -71,8 +71,7 @@ _DETACH: Final = Statement(
 )
 _CHILDREN: Final = paged(
     select(manifest_children.c.child_id).where(
-        manifest_children.c.parent_id.in_(listed("ids")),
-        manifest_children.c.child_id.is_not(None),
+        manifest_children.c.parent_id.in_(listed("ids")), manifest_children.c.child_id.is_not(None)
     )
 )
 
@@ -137,13 +136,7 @@ _MEMBERS: Final = Statement(
         _m.digest,
         _m.is_index,
         _m.tag_count > ZERO,
-        select(ONE)
-        .where(
-            given(_p.repository_id),
-            _p.manifest_id == _m.id,
-            PIN_HOLDS,
-        )
-        .exists(),
+        select(ONE).where(given(_p.repository_id), _p.manifest_id == _m.id, PIN_HOLDS).exists(),
     ).where(given(_m.repository_id), _m.id.in_(select(_tree.c.id)))
 )
 _in_repository = (given(_m.repository_id), _m.id.in_(listed("ids")), given(_r.repository_id))

@@ -40,11 +40,7 @@ _ACCOUNTS_OF: Final = Statement(select(_r.id, _r.account_id).where(_r.id.in_(lis
 def _upsert(*which: ColumnElement[bool]) -> Insert:
     """Build the insertion of a day's row for each live repository that meets `which`."""
     found = select(
-        _r.id,
-        value("day", _d.day),
-        _r.account_id,
-        _r.size_bytes,
-        value("pulls", _d.pulls),
+        _r.id, value("day", _d.day), _r.account_id, _r.size_bytes, value("pulls", _d.pulls)
     ).where(*which, _r.deleted_at.is_(None))
     return insert(repository_days).from_select(_COLUMNS, found)
 

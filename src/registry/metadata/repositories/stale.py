@@ -67,10 +67,7 @@ _LIST: Final = paged(
     .where(
         given(_u.account_id),
         tuple_(_u.used_at, _u.repository_id)
-        > tuple_(
-            value("after", _u.used_at),
-            value("after_id", _u.repository_id),
-        ),
+        > tuple_(value("after", _u.used_at), value("after_id", _u.repository_id)),
         _u.used_at < bindparam("before"),
         HOLDS_BYTES,
     )

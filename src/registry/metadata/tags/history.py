@@ -79,10 +79,7 @@ def _next_ordinal(repository_id: ColumnElement[str], tag: ColumnElement[str]) ->
     return func.coalesce(_ordinal_of("newest", repository_id, tag), ZERO) + ONE
 
 
-_of_tag: Final = (
-    value("repository_id", _e.repository_id),
-    value("tag", _e.tag),
-)
+_of_tag: Final = (value("repository_id", _e.repository_id), value("tag", _e.tag))
 _ADD: Final = Statement(
     tag_events.insert()
     .values(bound(NewTagEvent._fields) | {"ordinal": _next_ordinal(*_of_tag)})
