@@ -15,7 +15,6 @@ from sqlalchemy import bindparam, exists, func, select, text
 from cloudcore.db.base import Connection
 from cloudcore.db.rows import find_all, given, insert_new
 from cloudcore.db.statement import Statement, listed, paged, text_list
-from cloudcore.objects import damage
 from registry.metadata.control_tables import quarantined_objects
 from registry.metadata.tables import blob_objects, inline_bytes
 
@@ -45,7 +44,7 @@ class StrayBody(NamedTuple):
 
 _ADD: Final = Statement(insert_new(inline_bytes, ("stored_id", "body")))
 _READ: Final = Statement(select(_b.body).where(given(_b.stored_id)))
-_MEASURE: Final = Statement(select(func.length(_b.body)).where(given(_b.stored_id)))
+
 _DROP: Final = Statement(inline_bytes.delete().where(_b.stored_id.in_(listed("ids"))))
 _DROP_QUARANTINED: Final = Statement(
     inline_bytes.delete().where(_b.stored_id.in_(select(_q.stored_id).where(_q.is_inline)))
@@ -79,14 +78,6 @@ def read_body(tx: Connection, stored_id: str) -> bytes | None:
     """Return the stored bytes of an inline object, or None if there are none."""
     row = tx.row(_READ, stored_id=stored_id)
     return None if row is None else bytes(row[0])
-
-
-def find_body_damage(tx: Connection, stored_id: str, stored_size: int) -> str | None:
-    """Return `ABSENT` if an inline object has no bytes, `SIZE` if their size differs, or None."""
-    row = tx.row(_MEASURE, stored_id=stored_id)
-    if row is None:
-        return damage.ABSENT
-    return None if row[0] == stored_size else damage.SIZE
 
 
 def drop_bodies(tx: Connection, stored_ids: Sequence[str]) -> None:
