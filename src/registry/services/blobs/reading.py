@@ -32,7 +32,7 @@ from registry.metadata.blobs.link_states import find_link_states
 from registry.metadata.blobs.objects import BLOB_ROWS, Link
 from registry.oci.digest import Digest
 from registry.oci.reference import Name
-from registry.services.blobs.damage import find_link_damage
+from registry.services.blobs.damage import find_object_damage
 from registry.services.blobs.links import get_link, unknown
 from registry.services.context import ServiceContext
 from registry.services.data_keys import DataKeys
@@ -252,7 +252,8 @@ async def _look(
         except ObjectUnknown:
             kind = damage.ABSENT
         except ObjectDamaged:
-            kind = await find_link_damage(ctx.reader, found.link) or damage.DIGEST
+            found_damage = await find_object_damage(ctx.reader, found.link, found.link.body)
+            kind = found_damage or damage.DIGEST
         if await note_damage(ctx, found.link, kind):
             break
         # Another request has marked it, or a push has healed it, since the link was read.
@@ -268,7 +269,7 @@ async def _is_back(ctx: ServiceContext, link: Link) -> bool:
     """
     if link.damage not in (damage.ABSENT, damage.SIZE):
         return False
-    if await find_link_damage(ctx.reader, link) is not None:
+    if await find_object_damage(ctx.reader, link, link.body) is not None:
         return False
     seen = link.account_id, link.stored_id, link.verified_at, link.damage
     await ctx.database.write(BLOB_ROWS.confirm, *seen, _NEVER_VERIFIED)
