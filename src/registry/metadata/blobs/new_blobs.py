@@ -121,7 +121,9 @@ def hold_target(tx: Connection, target: PushTarget, digest: str) -> LinkTarget |
 
     The push target's KMS key cannot be disabled until `tx` ends.
     """
-    return find_one(tx, LinkTarget, _HOLD[target.seals], digest=digest, **target_parameters(target))
+    return find_one(
+        tx, LinkTarget, _HOLD[target.seals], digest=digest, **_target_parameters(target)
+    )
 
 
 def find_room_in(
@@ -132,7 +134,7 @@ def find_room_in(
     A session may not begin if the repository or its KMS key differs from `target`, if a maximum of
     sessions or bytes is exhausted, or if the session `upload_id` has ended or already has a row.
     """
-    parameters = room._asdict() | target_parameters(target)
+    parameters = room._asdict() | _target_parameters(target)
     if upload_id is None:
         row = tx.row(_LOOK[target.seals], **parameters)
     else:
@@ -153,12 +155,12 @@ def begin_in_target(
     `find_room_in` lists when a session may not begin. Idempotent.
     """
     row = beginning_parameters(upload, received, expires_at)
-    found = room._asdict() | target_parameters(target)
+    found = room._asdict() | _target_parameters(target)
     changed = tx.execute(_BEGIN[target.seals], **row, **found)
     return bool(changed) or has_advanced(tx, upload.id, upload.lease_token, received)
 
 
-def target_parameters(target: PushTarget) -> dict[str, object]:
+def _target_parameters(target: PushTarget) -> dict[str, object]:
     """Return the parameters of the statements that check that a target is unchanged."""
     found = target._asdict()
     if target.kms_key_id is None:
@@ -277,7 +279,7 @@ def add_new_blob(
     as the first statement of a change, and only if `tx.joins_changes`. After True, the change must
     run no other statement.
     """
-    parameters = target_parameters(target) | made._asdict() | {"body": body, "now": now}
+    parameters = _target_parameters(target) | made._asdict() | {"body": body, "now": now}
     if wrap is not None:
         parameters["wrapped_data_key"] = wrap.wrapped_data_key
     session = _Session.NONE

@@ -190,7 +190,7 @@ def replace_bytes(
         wraps.unseal_uses(tx, account_id, new.id)
         wraps.drop_all_wraps(tx, account_id, new.id)
         return True
-    plain = needed_keys(tx, account_id, new.id)
+    plain = _needed_keys(tx, account_id, new.id)
     if missing := plain.keys() - made.keys():
         raise NotWrapped(missing)
     needed = {kms_key_id: made[kms_key_id] for kms_key_id in plain}
@@ -206,7 +206,7 @@ def replace_bytes(
     return True
 
 
-def needed_keys(tx: Connection, account_id: str, object_id: str) -> dict[str, list[str]]:
+def _needed_keys(tx: Connection, account_id: str, object_id: str) -> dict[str, list[str]]:
     """Return the KMS keys under which an object's data key must be wrapped, with repository ids.
 
     Each link and tombstone needs its own key or, if it still reads plain bytes, the key that its

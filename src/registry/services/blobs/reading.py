@@ -283,18 +283,18 @@ def _find_readable(
     link = get_link(tx, name, digest)
     if link.encoding == PLAIN:
         return link, None
-    check_key(name, link)
+    _check_key(name, link)
     if data_keys is None:
         raise errors.StoreUnavailable("the blob is sealed, and this process has no keys")
     try:
-        return link, data_keys.usable_for(tx, link.account_id, [wrap_of(link)])
+        return link, data_keys.usable_for(tx, link.account_id, [_wrap_of(link)])
     except errors.KmsKeyDeleted:
         raise _shredded(name, link) from None
     except WrapBroken:
         return link, None
 
 
-def check_key(name: Name, link: Link) -> None:
+def _check_key(name: Name, link: Link) -> None:
     """Check that the KMS key of a sealed blob's link can be used.
 
     Raise `BlobUnknown` if the key was deleted, `KmsKeyDisabled` if it is disabled or its deletion
@@ -308,8 +308,7 @@ def check_key(name: Name, link: Link) -> None:
         )
 
 
-def wrap_of(link: Link) -> WrappedKey:
-    """Return the wrapped data key of a sealed blob's link."""
+def _wrap_of(link: Link) -> WrappedKey:
     assert link.kms_key_id is not None
     assert link.wrapped_data_key is not None
     return WrappedKey(link.kms_key_id, link.wrapped_data_key, link.stored_id)
@@ -322,7 +321,7 @@ async def _open_data_key(
         return None
     assert ctx.data_keys is not None
     if usable is not None:
-        wrap = wrap_of(link)
+        wrap = _wrap_of(link)
         with suppress(WrapBroken):
             return (await ctx.data_keys.open_under(link.account_id, usable, [wrap]))[0]
     ctx.broken_wraps.log(link)

@@ -19,14 +19,9 @@ from registry.services.context import ServiceContext
 from registry.services.repositories.names import name_unknown, refuse_push, repository_for_push
 
 
-def find_writing_key(
+def _find_writing_key(
     ctx: ServiceContext, tx: Connection, account_id: str, repository_id: str
 ) -> WritingKey:
-    """Return the KMS key that a repository writes under.
-
-    Raise `KmsKeyDeleted` if the key was deleted, `KmsKeyDisabled` if it is disabled or its deletion
-    is pending.
-    """
     assert ctx.data_keys is not None
     key = effective_key(tx, account_id, repository_id)
     if key.state == "deleted":
@@ -45,8 +40,8 @@ async def repository_and_key(
     """Return the repository to push to, its KMS key, and the account's stored bytes and limit.
 
     The repository is created if necessary (`repository_for_push`). The key is None if blobs are
-    stored plain; stored bytes and limit are None without a limit. Raise the errors of
-    `find_writing_key` and `repository_for_push`.
+    stored plain; stored bytes and limit are None without a limit. Raise the errors of `key_for` and
+    `repository_for_push`.
     """
     found = await ctx.database.read(_find, ctx, name)
     if found is None:
@@ -80,7 +75,7 @@ def find_upload_keys(
     """
     if not ctx.seals and upload.kms_key_id is None:
         return UploadKeys(None, None)
-    writing = find_writing_key(ctx, tx, upload.account_id, upload.repository_id)
+    writing = _find_writing_key(ctx, tx, upload.account_id, upload.repository_id)
     has_bytes = upload.received_bytes or upload.body is not None
     if upload.kms_key_id is None or not has_bytes or not opens:
         return UploadKeys(writing, None)
@@ -173,11 +168,12 @@ def _find(
 def key_for(tx: Connection, ctx: ServiceContext, repository: Repository) -> WritingKey | None:
     """Return the KMS key that a repository writes under, or None if blobs are stored plain.
 
-    Raise `KmsKeyDeleted` or `KmsKeyDisabled` like `find_writing_key`.
+    Raise `KmsKeyDeleted` if the key was deleted, `KmsKeyDisabled` if it is disabled or its deletion
+    is pending.
     """
     if not ctx.seals:
         return None
-    return find_writing_key(ctx, tx, repository.account_id, repository.id)
+    return _find_writing_key(ctx, tx, repository.account_id, repository.id)
 
 
 def _wrap_of(upload: Upload) -> WrappedKey:

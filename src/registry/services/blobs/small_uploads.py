@@ -70,7 +70,7 @@ async def append_small(
     whole = before + data
     check_limit(ctx, len(whole))
     check_bytes(session.use, len(whole))
-    received = await seal_received(ctx, upload, keys.writing, whole)
+    received = await _seal_received(ctx, upload, keys.writing, whole)
     try:
         is_kept = await ctx.database.write(_keep, ctx, session, received, ctx.clock())
     except OutcomeUnknown:
@@ -80,7 +80,7 @@ async def append_small(
     return len(whole)
 
 
-async def seal_received(
+async def _seal_received(
     ctx: ServiceContext, upload: uploads.Upload, writing: WritingKey | None, data: bytes
 ) -> uploads.ReceivedBytes:
     """Seal `data`, all received bytes of a small session, for the session's row.
@@ -283,7 +283,7 @@ async def begin_in_target(
     if room and few.is_complete and len(few.data) <= ctx.limits.max_blob_bytes:
         upload, expires_at = session.upload, now + ctx.limits.upload_idle
         try:
-            received = await seal_received(ctx, upload, writing, few.data)
+            received = await _seal_received(ctx, upload, writing, few.data)
             row = target, room, upload, received, expires_at
             try:
                 is_begun = await ctx.database.write(begin_row, *row)

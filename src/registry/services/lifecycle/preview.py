@@ -23,7 +23,7 @@ _LARGE_PART: Final = 4
 up each."""
 
 
-async def freed_bytes(
+async def _freed_bytes(
     database: Database, repository_id: str, ids: Sequence[str], images: int
 ) -> int:
     """Return the bytes freed by deleting the images `ids` of a repository with `images` images.
@@ -150,7 +150,7 @@ async def preview(
         ids=sorted(expired, reverse=True),
         expired_by_rule=_expired_by_rule(policy, selection),
         kept_by_rule={policy.rules[n].priority: count for n, count in selection.kept.items()},
-        freed_bytes=await freed_bytes(database, repository_id, list(expired), len(images)),
+        freed_bytes=await _freed_bytes(database, repository_id, list(expired), len(images)),
     )
 
 

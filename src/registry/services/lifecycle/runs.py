@@ -121,7 +121,7 @@ class Plans:
             await asyncio.sleep(min(_REST * (time.monotonic() - begun), _LONGEST_REST))
 
 
-async def divided_subjects(
+async def _divided_subjects(
     database: Database, repository_id: str, selection: Selection, orphaned: Collection[str]
 ) -> dict[int, set[str]]:
     """Map each position between portions to the subjects' digests that the cursor there must store.
@@ -243,7 +243,7 @@ async def run_step(ctx: ServiceContext, plans: Plans, run: Run, job: Job) -> Nex
     cursor = None if job.cursor is None else msgspec.convert(job.cursor, Cursor)
     plan = None if cursor is None else plans.find(cursor.plan)
     if cursor is None or plan is None:
-        plan = await make_plan(ctx, run, policy, () if cursor is None else cursor.subjects)
+        plan = await _make_plan(ctx, run, policy, () if cursor is None else cursor.subjects)
         plans.keep(plan)
         evaluated = plan.evaluated if cursor is None else 0
         begin = partial(_begin, run, evaluated, len(plan.order))
@@ -253,7 +253,7 @@ async def run_step(ctx: ServiceContext, plans: Plans, run: Run, job: Job) -> Nex
     position = cursor.position + len(ids)
     is_last = position >= len(plan.order)
     portion = Portion(plan, policy, ids, cursor.subjects, is_last)
-    work = partial(delete_portion, run, portion, ctx.change_by(RUNS.crn_of(ctx, run)))
+    work = partial(_delete_portion, run, portion, ctx.change_by(RUNS.crn_of(ctx, run)))
     if is_last:
         plans.drop(plan.id)
         return Done(work)
@@ -261,8 +261,8 @@ async def run_step(ctx: ServiceContext, plans: Plans, run: Run, job: Job) -> Nex
     return Next(msgspec.to_builtins(plan.cursor(position)), work)
 
 
-async def make_plan(
-    ctx: ServiceContext, run: Run, policy: CompiledPolicy, subjects: Collection[str] = ()
+async def _make_plan(
+    ctx: ServiceContext, run: Run, policy: CompiledPolicy, subjects: Collection[str]
 ) -> DeletionPlan:
     """Make the plan of a run; referrers of the digests in `subjects` expire too.
 
@@ -277,11 +277,11 @@ async def make_plan(
         evaluated=len(read.images),
         order=list(selection.expired),
         newest=selection.newest,
-        subjects=await divided_subjects(ctx.database, run.scope_id, selection, subjects),
+        subjects=await _divided_subjects(ctx.database, run.scope_id, selection, subjects),
     )
 
 
-def delete_portion(run: Run, portion: Portion, change: Change, tx: Connection) -> None:
+def _delete_portion(run: Run, portion: Portion, change: Change, tx: Connection) -> None:
     """Delete the images of a portion that still expire.
 
     Raise `StepFailed` if the repository was deleted, or the policy was changed or deleted.
