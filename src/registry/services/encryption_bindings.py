@@ -149,21 +149,20 @@ class KeyUsageAnswer(ResponseBody):
     """True if more than 10,000 of a kind were found: then the counts are lower bounds."""
 
 
-def key_usage(
-    tx: Connection, account_id: str, region: str, key_id: str, most: int = usage.MOST
-) -> KeyUsageAnswer:
+def key_usage(tx: Connection, account_id: str, region: str, key_id: str) -> KeyUsageAnswer:
     """Return what a key of an account protects; raise `KeyMissing` if there is no such key.
 
-    At most `most` rows of each kind are read.
+    At most `usage.MOST` rows of each kind are read.
     """
     key = KEY_ROWS.get(tx, account_id, region, key_id)
-    repository_count = usage.count_bound_repositories(tx, account_id, key.id, most)
-    blobs = usage.count_wrapped_blobs(tx, account_id, key.id, most)
-    pieces = piece_keys.count_under(tx, account_id, key.id, most)
+    repository_count = usage.count_bound_repositories(tx, account_id, key.id)
+    blobs = usage.count_wrapped_blobs(tx, account_id, key.id)
+    pieces = piece_keys.count_under(tx, account_id, key.id, usage.MOST)
     bucket_count, buckets = piece_keys.bound_buckets(tx, account_id, key.id, MOST_LISTED)
-    image_count, are_images_cut = usage.count_key_images(tx, account_id, key.id, most)
+    image_count, are_images_cut = usage.count_key_images(tx, account_id, key.id)
+    counts = repository_count, blobs.total, pieces.pieces
     reference = partial(repository_reference, region, account_id)
-    bound = usage.list_bound_repositories(tx, account_id, key.id, MOST_LISTED, most)
+    bound = usage.list_bound_repositories(tx, account_id, key.id, MOST_LISTED)
     return KeyUsageAnswer(
         kms_key=reference_to(key),
         is_account_default=usage.is_account_default(tx, account_id, key.id),
@@ -177,7 +176,7 @@ def key_usage(
             ProtectedImage(
                 repository=reference(each.repository_id, each.repository), digest=each.digest
             )
-            for each in usage.list_key_images(tx, account_id, key.id, MOST_LISTED, most)
+            for each in usage.list_key_images(tx, account_id, key.id, MOST_LISTED)
         ],
         bucket_count=bucket_count,
         buckets=[
@@ -186,5 +185,5 @@ def key_usage(
         ],
         object_count=pieces.objects,
         object_bytes=pieces.size,
-        is_partial=are_images_cut or max(repository_count, blobs.total, pieces.pieces) >= most,
+        is_partial=are_images_cut or max(counts) >= usage.MOST,
     )
