@@ -1,4 +1,4 @@
-"""Login credentials of container clients, which end with the key or session they depend on."""
+"""Login credentials of container clients; each ends with the access key or session behind it."""
 
 from __future__ import annotations
 

@@ -84,9 +84,9 @@ def publish(
 
 
 def matching_topics(tx: Connection, account_id: str, event_type: str) -> Sequence[str]:
-    """Return the topics to which an account's rules send an event of another family (`TopicsOf`).
+    """Return the topics to which an account's rules send an event that is not about a repository.
 
-    Rules with a `repository_prefix` do not match such events.
+    Rules with a `repository_prefix` do not match such events. This is a `TopicsOf`.
     """
     return sorted(
         {

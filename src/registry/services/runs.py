@@ -39,7 +39,7 @@ class RegistryRuns(NamedTuple):
     deletions: Sequence[str]
     """Names of the counts of deleted or moved content; a run with only zeros is not audited."""
     kept_days: int
-    """How long the records of a resource's runs are kept."""
+    """The number of days for which the records of a resource's runs are kept."""
 
     def start(
         self,

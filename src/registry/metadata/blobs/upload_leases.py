@@ -92,7 +92,7 @@ def lock_expired_upload(tx: Connection, upload_id: str, now: int) -> Upload | No
 
 
 def lock_any_upload(tx: Connection, upload_id: str) -> Upload | None:
-    """Lock and return a session, open or expired, or None."""
+    """Lock and return a session, open or expired; return None if it has no row."""
     return upload_of(tx.row(_LOCK_ANY, upload_id=upload_id))
 
 

@@ -289,7 +289,7 @@ def find_manifests(
 
 
 def add_manifest(tx: Connection, new: NewManifest, body: bytes, now: int) -> BodyComparison:
-    """Insert a manifest and, like `keep_body`, its body.
+    """Insert a manifest and its body (see `keep_body`).
 
     Return how the body compares with the account's stored copy.
     """

@@ -1,6 +1,6 @@
 """Relations of images: referrers, indexes that list them, pins; and the trees of indexes.
 
-For the images of a page, each relation is a bounded range of an index. The cost of a tree depends
+Each relation of an image is read as a bounded range of a database index. The cost of a tree depends
 on its manifests and their references, not on the repository. The walk that measures a tree runs
 inside a write transaction, so it stops one step after a count has exceeded its bound; the caller
 compares the counts with the bounds.

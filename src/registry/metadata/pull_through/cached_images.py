@@ -134,8 +134,8 @@ def links_of_rule(tx: Connection, rule: CacheRule, digest: str, limit: int) -> l
     """Return up to `limit` links of a blob, by sha256 digest, in the repositories of a rule.
 
     Nobody has pushed to these repositories: the cache created them under this rule. Repositories
-    left by an earlier rule with this prefix are left out, since clients may have pushed to them in
-    between.
+    left by an earlier rule with this prefix are left out, since clients may have pushed to them
+    between the two rules.
     """
     rows = tx.rows(
         _LINKS,

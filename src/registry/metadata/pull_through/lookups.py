@@ -214,7 +214,7 @@ class KeptTags(NamedTuple):
     names: bytes
     """The tags in byte order, one per line."""
     is_whole: bool
-    """False if the upstream has more tags."""
+    """False if the upstream has more tags than `names`."""
     checked_at: int
     fresh_until: int
 

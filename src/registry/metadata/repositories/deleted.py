@@ -235,8 +235,8 @@ def list_links(tx: Connection, repository_id: str, limit: int) -> list[PurgedBlo
 def unlink_blobs(tx: Connection, repository_id: str, links: Sequence[PurgedBlob]) -> None:
     """Remove links of a repository that has no manifests.
 
-    If a link was moved meanwhile to an object that none of `links` names, it stays, since that
-    object is not locked.
+    A link that was moved meanwhile to an object that none of `links` names stays, since that object
+    is not locked.
     """
     tx.execute(
         _UNLINK,

@@ -53,7 +53,7 @@ async def repository_and_key(
 
 
 def cached_target(ctx: ServiceContext, name: Name) -> CachedTarget | None:
-    """Return the cached target of a repository; None without one, or if its KMS key is not open."""
+    """Return a repository's cached target; None if there is none, or its KMS key is not open."""
     known = ctx.push_cache.find(name)
     if known is None or (known.writing is not None) != ctx.seals:
         return None

@@ -236,7 +236,10 @@ class Leases:
         return self._take_over(tx, rows.lock_expired_upload(tx, upload_id, now), now)
 
     def take_abandoned(self, tx: Connection, upload_id: str, now: int) -> Upload | None:
-        """Take the lease of a session in order to end it; None if it is gone or held by another."""
+        """Take the lease of a session in order to end it.
+
+        Return None if the session is gone, or another holder still has the lease.
+        """
         return self._take_over(tx, rows.lock_any_upload(tx, upload_id), now)
 
     def _take_over(self, tx: Connection, before: Upload | None, now: int) -> Upload | None:
