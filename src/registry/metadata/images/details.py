@@ -1,7 +1,7 @@
 """Images as the control plane lists them: manifests with their tags, newest first.
 
-Whatever the filter, a page is a range of an index by id, so its cost does not depend on its
-position.
+Whatever the filter, a page is a range of a database index on ids, so its cost does not depend on
+its position.
 """
 
 from __future__ import annotations

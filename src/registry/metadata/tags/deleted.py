@@ -167,7 +167,10 @@ def add_deleted_tags(
 
 
 def remove_deleted_tag(tx: Connection, repository_id: str, name: str) -> int:
-    """Remove the deleted tag with this name; return 1 if the repository's count included it."""
+    """Remove the deleted tag with this name, if any.
+
+    Return 1 if the repository's count of deleted tags included the tag, else 0.
+    """
     row = tx.row(_REMOVE, repository_id=repository_id, name=name)
     return int(row is not None and bool(row[0]))
 
