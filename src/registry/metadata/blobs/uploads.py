@@ -323,7 +323,7 @@ def _digests_and_key(received: ReceivedBytes) -> dict[str, object]:
 
 
 def has_advanced(tx: Connection, upload_id: str, token: int, received: ReceivedBytes) -> bool:
-    """Return True if a session has no holder, this token and these received bytes."""
+    """Return True if a session has this token and these received bytes, and nobody holds it."""
     found = tx.row(
         _HAS_ADVANCED,
         upload_id=upload_id,

@@ -238,7 +238,7 @@ def drop_unused_wraps(tx: Connection, account_id: str, object_ids: Iterable[str]
 
 
 def shred_unreadable(tx: Connection, account_id: str, object_ids: Sequence[str]) -> tuple[int, int]:
-    """Shred those of these objects that are sealed and have no wrap left, except erased ones.
+    """Shred those of these objects that are sealed and have no wrap left, or only erased ones.
 
     Return the number of shredded objects and of their stored bytes. The caller has locked the
     objects.

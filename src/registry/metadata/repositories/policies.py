@@ -66,7 +66,7 @@ class StoredResourcePolicy(NamedTuple):
 
 
 class NewPolicy(NamedTuple):
-    """A parsed policy to store, with the account ids of its principals."""
+    """A parsed policy to store, with the ids of the accounts and principals that it names."""
 
     document: Any
     principal_ids: Mapping[str, str]

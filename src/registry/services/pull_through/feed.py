@@ -331,7 +331,7 @@ class FeedReader(OpenObject):
                 yield part
 
     async def growing(self, start: int, stop: int) -> AsyncIterator[bytes]:
-        """Like `stream`, but after the fill has ended, stop where only the store has the rest."""
+        """Like `stream`, but once the fill has ended, stop before bytes that only the store has."""
         feed = self._feed
         offset = start
         while offset < stop:
