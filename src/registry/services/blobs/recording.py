@@ -249,8 +249,17 @@ async def _find_recorded(
     seen: CheckedCopy | None,
     error: OutcomeUnknown,
 ) -> _Kept:
-    """Return the bytes that a transaction of unknown outcome recorded; else raise `error`."""
-    await _check_ended(ctx, lease, error)
+    """Return the bytes that a transaction of unknown outcome recorded when it ended the session.
+
+    A transaction that may still commit has locked the session's row, so this waits for it. Raise
+    `error` if the session has not ended or the bytes are not there, `UploadLeaseLost` if another
+    holder has taken the lease.
+    """
+    holder = await ctx.database.write(lock_holder, lease.upload_id)
+    if holder == (lease.holder, lease.token):
+        raise error
+    if holder is not None:
+        raise UploadLeaseLost
     return await _find_linked(ctx, new, seen, error)
 
 
@@ -264,19 +273,6 @@ async def _find_linked(
     ):
         raise error
     return _Kept(there.stored_id, is_certain=False)
-
-
-async def _check_ended(ctx: ServiceContext, lease: Lease, error: OutcomeUnknown) -> None:
-    """Raise `error` unless the session has ended; the transaction that ends it records its blob.
-
-    A transaction that may still commit has locked the session's row, so this waits for it. Raise
-    `UploadLeaseLost` if another holder has taken the lease.
-    """
-    holder = await ctx.database.write(lock_holder, lease.upload_id)
-    if holder == (lease.holder, lease.token):
-        raise error
-    if holder is not None:
-        raise UploadLeaseLost
 
 
 def _can_be_kept(kept: KeptObject, seen: CheckedCopy | None, now: int) -> bool:
