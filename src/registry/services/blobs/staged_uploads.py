@@ -11,12 +11,12 @@ get their own data key.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import aclosing, asynccontextmanager, suppress
 from functools import partial
 from typing import NamedTuple
 
-from cloudcore.db.base import Connection, OutcomeUnknown
+from cloudcore.db.base import OutcomeUnknown
 from cloudcore.errors import QuotaExceeded
 from cloudcore.quotas.limits import QuotaUse
 from registry.blobstore.base import ObjectUnknown, StageBusy, Stored
@@ -144,39 +144,49 @@ async def _held(
         use = await ctx.database.read(check_room, ctx, *place, now)
         # A new id for the bytes: stored ids sort by the time at which the bytes began to arrive.
         session = session._replace(upload=upload._replace(stage_id=ctx.new_id()))
-    if use is not None and expected is not None:
-        of = upload.account_id, expected, use
-        use = await ctx.database.read(use_unless_there, *of)
+    use = await use_of_new(ctx, upload.account_id, expected, use)
     check_bytes(use, upload.received_bytes + (adding or 0))
     async with ctx.leases.hold(ctx, name, session, partial(sealing.find_upload_keys, ctx)) as hold:
         hold.use = use
         yield hold
 
 
-def use_unless_there(
-    tx: Connection, account_id: str, digest: Digest, use: QuotaUse
+async def use_of_new(
+    ctx: ServiceContext, account_id: str, expected: Digest | None, use: QuotaUse | None
 ) -> QuotaUse | None:
-    """Return `use`, or None if the account already has this blob, which then adds no bytes."""
-    return None if has_object(tx, account_id, digest) else use
+    """Return `use`, or None if the account already has the blob, which then adds no bytes."""
+    if use is None or expected is None:
+        return use
+    return None if await ctx.database.read(has_object, account_id, expected) else use
+
+
+def limited(
+    ctx: ServiceContext, staged: Staged, use: QuotaUse | None
+) -> Callable[[memoryview], None]:
+    """Return a sink that writes to `staged`; it raises `BlobTooLarge` or `QuotaExceeded`."""
+
+    def sink(view: memoryview) -> None:
+        check_limit(ctx, staged.offset + len(view))
+        check_bytes(use, staged.offset + len(view))
+        staged.write(view)
+
+    return sink
 
 
 class _Move:
     """Writes a chunk to staged bytes, after the bytes in the session's row, if any."""
 
     def __init__(self, ctx: ServiceContext, hold: UploadHold, staged: Staged, chunk: Chunk) -> None:
-        self._ctx = ctx
         self._staged = staged
+        self._sink = limited(ctx, staged, hold.use)
         self._before = hold.before
         self._received_bytes = hold.upload.received_bytes
-        self._use = hold.use
         self._span = chunk.span
 
     def take(self, view: memoryview) -> None:
         """Write the next bytes; raise `BlobTooLarge` or `QuotaExceeded` beyond a limit."""
         self._write_before()
-        check_limit(self._ctx, self._staged.offset + len(view))
-        check_bytes(self._use, self._staged.offset + len(view))
-        self._staged.write(view)
+        self._sink(view)
 
     def end(self, *, is_complete: bool) -> None:
         """Raise `SizeInvalid` if a complete chunk is not as long as its span."""

@@ -7,15 +7,12 @@ with its first bytes. Few bytes are stored in the row itself (`small_uploads`), 
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from contextlib import aclosing
 from functools import partial
 
 from cloudcore.db.base import Connection
-from cloudcore.quotas.limits import QuotaUse
 from registry.blobstore.base import Stored
 from registry.blobstore.inline import store_inline
-from registry.blobstore.store import Staged
 from registry.metadata.quotas import check_bytes
 from registry.metadata.repositories import repository as repositories
 from registry.metadata.repositories.repository import Repository
@@ -236,9 +233,7 @@ async def push_blob(
         return
     repository, writing, use = await repository_and_key(ctx, name, rights)
     ctx.push_cache.keep(name, repository, writing)
-    if use is not None:
-        of = repository.account_id, expected, use
-        use = await ctx.database.read(staged_uploads.use_unless_there, *of)
+    use = await staged_uploads.use_of_new(ctx, repository.account_id, expected, use)
     check_bytes(use, chunk.declared_bytes or 0)
     stage_id = ctx.new_id()
     seal = await new_seal(ctx, repository.account_id, writing, stage_id)
@@ -252,7 +247,7 @@ async def push_blob(
         return
     staged = await ctx.writer.stage(stage_id, key_of(seal), expected.algorithm, is_fresh=True)
     async with aclosing(staged):
-        sink = _limited(ctx, staged, use)
+        sink = staged_uploads.limited(ctx, staged, use)
 
         def finish(is_complete: bool) -> Stored | None:  # noqa: FBT001
             if is_complete:
@@ -277,16 +272,3 @@ async def cancel_upload(ctx: ServiceContext, name: Name, upload_id: str) -> None
         await staged_uploads.cancel_staged(ctx, name, session)
     else:
         await small_uploads.end_small(ctx, name, session)
-
-
-def _limited(
-    ctx: ServiceContext, staged: Staged, use: QuotaUse | None
-) -> Callable[[memoryview], None]:
-    """Return a sink that writes to `staged`; it raises `BlobTooLarge` or `QuotaExceeded`."""
-
-    def sink(view: memoryview) -> None:
-        check_limit(ctx, staged.offset + len(view))
-        check_bytes(use, staged.offset + len(view))
-        staged.write(view)
-
-    return sink
