@@ -307,15 +307,12 @@ def _store(
     ]
     if absent and not put.is_fetched:
         raise ManifestBlobUnknown([each.digest for each in absent])
+    child_types = MANIFEST_TYPES if parsed.is_index else ()
     absent_children = [
-        canonical.get(each.digest, each.digest)
-        for each in absent
-        if parsed.is_index and each.media_type in MANIFEST_TYPES
+        canonical.get(each.digest, each.digest) for each in absent if each.media_type in child_types
     ]
     lacking = [
-        MissingBlob(each.digest, each.size)
-        for each in absent
-        if not parsed.is_index or each.media_type not in MANIFEST_TYPES
+        MissingBlob(each.digest, each.size) for each in absent if each.media_type not in child_types
     ]
     if any(each.size > MAX_LISTED_BYTES for each in lacking):
         raise ManifestInvalid(f"it lists a blob of more than {MAX_LISTED_BYTES} bytes")
