@@ -239,14 +239,11 @@ class Feed:
 
     def _release(self) -> None:
         """Pass collected bytes to the readers; collect the next ones for some milliseconds."""
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-        if not self._loose:
-            return
         loose = self._loose
+        self._forget_loose()
+        if not loose:
+            return
         part = loose[0] if len(loose) == 1 else b"".join(loose)
-        self._loose, self._loose_bytes = [], 0
         self._starts.append(self.end)
         self._parts.append(part)
         self.end += len(part)
