@@ -150,8 +150,7 @@ async def _wrap(
     ctx: ServiceContext, writing: WritingKey, stored_id: str, data_key: DataKey
 ) -> bytes:
     assert ctx.data_keys is not None
-    wrapped = await ctx.data_keys.wrap_under(writing.usable, [(stored_id, data_key)])
-    return wrapped[0]
+    return (await ctx.data_keys.wrap_under(writing.usable, [(stored_id, data_key)]))[0]
 
 
 def _find(

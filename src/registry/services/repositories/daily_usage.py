@@ -74,8 +74,7 @@ async def measure_day(database: Database, day: int) -> None:
     after = ""
     while (measured := await database.write_relaxed(rows.measure_batch, day, after)) is not None:
         after = measured.last
-        for account_id, size in measured.sums.items():
-            sums[account_id] += size
+        sums.update(measured.sums)
     accounts = sorted(sums)
     for start in range(0, len(accounts), _ACCOUNTS):
         batch = {each: sums[each] for each in accounts[start : start + _ACCOUNTS]}
