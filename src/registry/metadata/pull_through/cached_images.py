@@ -125,7 +125,7 @@ def is_still_unneeded(tx: Connection, image: CachedImage, before: int, now: int)
     return tx.row(_STILL, id=image.id, before=before, now=now) is not None
 
 
-def _names(rule: Retention) -> dict[str, str]:
+def _names(rule: Retention | CacheRule) -> dict[str, str]:
     # In byte order, "0" comes next to "/".
     return {"account_id": rule.account_id, "first": f"{rule.prefix}/", "last": f"{rule.prefix}0"}
 
@@ -137,14 +137,6 @@ def links_of_rule(tx: Connection, rule: CacheRule, digest: str, limit: int) -> l
     left by an earlier rule with this prefix are left out, since clients may have pushed to them
     between the two rules.
     """
-    rows = tx.rows(
-        _LINKS,
-        account_id=rule.account_id,
-        digest=digest,
-        source=PULL_THROUGH_CACHE,
-        since=rule.created_at,
-        first=f"{rule.prefix}/",
-        last=f"{rule.prefix}0",
-        limit=limit,
-    )
+    of = _names(rule) | {"digest": digest, "source": PULL_THROUGH_CACHE}
+    rows = tx.rows(_LINKS, **of, since=rule.created_at, limit=limit)
     return [Link(*row[1:]) for row in rows]

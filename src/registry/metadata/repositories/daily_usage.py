@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
-from sqlalchemy import ColumnElement, and_, bindparam, case, func, select
+from sqlalchemy import ColumnElement, bindparam, case, func, select
 from sqlalchemy.dialects.postgresql import Insert, insert
 
 from cloudcore.clock import MICROSECONDS
@@ -14,7 +14,7 @@ from cloudcore.db.base import Connection
 from cloudcore.db.rows import ZERO, bound, deletion, find_all, first, given, value
 from cloudcore.db.statement import Statement, listed, paged, text_list
 from registry.metadata.control_tables import account_days, repository_days, repository_growth
-from registry.metadata.repositories.stale import note_uses
+from registry.metadata.repositories.stale import OF_BATCH, note_uses
 from registry.metadata.tables import manifests, repositories
 
 DAY: Final = 24 * 3600 * MICROSECONDS
@@ -51,17 +51,16 @@ _ADD_PULLS: Final = Statement(
         index_elements=["repository_id", "day"], set_={"pulls": _d.pulls + _pulled.excluded.pulls}
     )
 )
-_measured = _upsert(_r.id >= bindparam("first"), _r.id <= bindparam("last"))
+_measured = _upsert(OF_BATCH)
 _MEASURE: Final = Statement(
     _measured.on_conflict_do_update(
         index_elements=["repository_id", "day"], set_={"size_bytes": _measured.excluded.size_bytes}
     )
 )
 _NEXT: Final = paged(select(_r.id).where(_r.id > bindparam("after")).order_by(_r.id))
-_of_batch = and_(_r.id >= bindparam("first"), _r.id <= bindparam("last"))
 _SUMS: Final = Statement(
     select(_r.account_id, func.sum(case((_r.deleted_at.is_(None), _r.size_bytes), else_=ZERO)))
-    .where(_of_batch)
+    .where(OF_BATCH)
     .group_by(_r.account_id)
 )
 
@@ -113,7 +112,7 @@ _grown = (
             else_=func.coalesce(_first_size, ZERO),
         ).label("before"),
     )
-    .where(_of_batch, _r.deleted_at.is_(None))
+    .where(OF_BATCH, _r.deleted_at.is_(None))
     .subquery("grown")
 )
 _MEASURE_GROWTH: Final = Statement(

@@ -22,7 +22,8 @@ from registry.metadata.tables import repositories
 _r = repositories.c
 _u = repository_activity.c
 
-_of_batch = and_(_r.id >= bindparam("first"), _r.id <= bindparam("last"))
+OF_BATCH: Final = and_(_r.id >= bindparam("first"), _r.id <= bindparam("last"))
+"""The repository's id is from ``:first`` to ``:last``."""
 _uses = (
     select(
         _r.id,
@@ -32,7 +33,7 @@ _uses = (
         func.coalesce(LAST_PUSHED_AT, _r.created_at).label("pushed_at"),
         func.coalesce(LAST_PULLED_AT, _r.created_at).label("pulled_at"),
     )
-    .where(_of_batch, _r.deleted_at.is_(None))
+    .where(OF_BATCH, _r.deleted_at.is_(None))
     .subquery("uses")
 )
 
@@ -58,7 +59,7 @@ _NOTE: Final = Statement(
 )
 _FORGET: Final = Statement(
     repository_activity.delete().where(
-        _u.repository_id.in_(select(_r.id).where(_of_batch, _r.deleted_at.is_not(None)))
+        _u.repository_id.in_(select(_r.id).where(OF_BATCH, _r.deleted_at.is_not(None)))
     )
 )
 _IS_STALE: Final = and_(given(_u.account_id), _u.used_at < bindparam("before"), HOLDS_BYTES)
