@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 
 import sqlalchemy as sa
 
-from cloudcore.db.base import Connection, Database
+from cloudcore.db.base import Connection, Database, Row
 from cloudcore.db.rows import ONE, ZERO, find_all, given, total, value
 from cloudcore.db.statement import Statement, listed, page, paged, text_list
 from registry.metadata.control_tables import deleted_manifest_blobs, deleted_manifests
@@ -337,15 +337,14 @@ async def stored_by_account(database: Database) -> Mapping[str, int]:
     after, count = "", _SLICE
     while count == _SLICE:
         rows = await database.read(_sums, after)
-        count = sum(row[2] for row in rows.values())
-        for account_id, (size, last, _) in rows.items():
-            sums[account_id] += size
+        count = sum(row[3] for row in rows)
+        for account_id, size, last, _ in rows:
+            sums[account_id] += int(size)
             after = max(after, last)
         await asyncio.sleep(0)  # a read of SQLite does not yield
     return sums
 
 
-def _sums(tx: Connection, after: str) -> dict[str, tuple[int, str, int]]:
-    """Map account ids to (bytes, last id, count) of the next objects after the id `after`."""
-    rows = tx.rows(_SUMS, after=after, limit=_SLICE)
-    return {row[0]: (int(row[1]), row[2], int(row[3])) for row in rows}
+def _sums(tx: Connection, after: str) -> Sequence[Row]:
+    """Return (account id, bytes, last id, count) of the next objects after the id `after`."""
+    return tx.rows(_SUMS, after=after, limit=_SLICE)

@@ -186,16 +186,15 @@ def unseal_uses(tx: Connection, account_id: str, object_id: str) -> None:
 
 
 _o = blob_objects.c
-_b = deleted_manifest_blobs.c
 _OVER: Final[ColumnElement[int]] = ZERO
 """The `swept_at` of shredded bytes: so long ago that their quarantine is over at once."""
 
 _IS_NEEDED: Final = or_(
     exists().where(_l.object_id == _w.object_id, _l.kms_key_id == _w.kms_key_id),
-    exists().where(_b.object_id == _w.object_id, _b.kms_key_id == _w.kms_key_id),
+    exists().where(_d.object_id == _w.object_id, _d.kms_key_id == _w.kms_key_id),
 )
 _IS_REFERRED: Final = or_(
-    exists().where(_l.object_id == _w.object_id), exists().where(_b.object_id == _w.object_id)
+    exists().where(_l.object_id == _w.object_id), exists().where(_d.object_id == _w.object_id)
 )
 _DROP: Final = Statement(
     blob_object_keys.delete().where(
