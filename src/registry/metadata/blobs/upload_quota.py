@@ -32,7 +32,7 @@ class Room(NamedTuple):
     """Whether a new session may begin: which maximum is exhausted, and the account's bytes."""
 
     full: str | None
-    """The exhausted maximum: ``repository`` or ``account`` for sessions, ``bytes``; else None."""
+    """The exhausted maximum: of sessions (``repository`` or ``account``) or ``bytes``; or None."""
     use: QuotaUse | None
     """Stored bytes of the account and their limit; None without a limit."""
 
