@@ -16,7 +16,7 @@ from contextlib import aclosing, asynccontextmanager, suppress
 from functools import partial
 from typing import NamedTuple
 
-from cloudcore.db.base import OutcomeUnknown
+from cloudcore.db.base import Connection, OutcomeUnknown
 from cloudcore.errors import QuotaExceeded
 from cloudcore.quotas.limits import QuotaUse
 from registry.blobstore.base import ObjectUnknown, StageBusy, Stored
@@ -144,20 +144,20 @@ async def _held(
         use = await ctx.database.read(check_room, ctx, *place, now)
         # A new id for the bytes: stored ids sort by the time at which the bytes began to arrive.
         session = session._replace(upload=upload._replace(stage_id=ctx.new_id()))
-    use = await use_of_new(ctx, upload.account_id, expected, use)
+    if use is not None and expected is not None:
+        of = upload.account_id, expected, use
+        use = await ctx.database.read(use_unless_there, *of)
     check_bytes(use, upload.received_bytes + (adding or 0))
     async with ctx.leases.hold(ctx, name, session, partial(sealing.find_upload_keys, ctx)) as hold:
         hold.use = use
         yield hold
 
 
-async def use_of_new(
-    ctx: ServiceContext, account_id: str, expected: Digest | None, use: QuotaUse | None
+def use_unless_there(
+    tx: Connection, account_id: str, digest: Digest, use: QuotaUse
 ) -> QuotaUse | None:
-    """Return `use`, or None if the account already has the blob, which then adds no bytes."""
-    if use is None or expected is None:
-        return use
-    return None if await ctx.database.read(has_object, account_id, expected) else use
+    """Return `use`, or None if the account already has this blob, which then adds no bytes."""
+    return None if has_object(tx, account_id, digest) else use
 
 
 def limited(

@@ -233,7 +233,9 @@ async def push_blob(
         return
     repository, writing, use = await repository_and_key(ctx, name, rights)
     ctx.push_cache.keep(name, repository, writing)
-    use = await staged_uploads.use_of_new(ctx, repository.account_id, expected, use)
+    if use is not None:
+        of = repository.account_id, expected, use
+        use = await ctx.database.read(staged_uploads.use_unless_there, *of)
     check_bytes(use, chunk.declared_bytes or 0)
     stage_id = ctx.new_id()
     seal = await new_seal(ctx, repository.account_id, writing, stage_id)
