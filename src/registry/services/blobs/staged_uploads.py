@@ -350,7 +350,7 @@ async def _open_in_place(ctx: ServiceContext, hold: UploadHold) -> Staged:
 
 
 async def _copy(ctx: ServiceContext, hold: UploadHold) -> Staged:
-    """Copy the acknowledged bytes to a new id: an earlier holder may write to the old bytes."""
+    """Copy the acknowledged bytes under a new id: an earlier holder may write to the old ones."""
     upload = hold.upload
     hold.stage_id = ctx.new_id()
     hold.seal = await new_stage_seal(ctx, hold)

@@ -190,8 +190,8 @@ class Leases:
     def _release_unclaimed(self, tx: Connection, upload_id: str) -> bool:
         """Release this process's lease on a session; return False if a request here writes to it.
 
-        The row is locked first. So this comes after a transaction that took the lease, and before
-        any that will.
+        The row is locked first, so this waits for a transaction that takes the lease, and a later
+        one waits for this.
         """
         found = rows.lock_holder(tx, upload_id)
         if self.is_writing(upload_id):
