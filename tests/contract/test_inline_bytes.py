@@ -6,7 +6,6 @@ import pytest
 
 from cloudcore.db.base import Connection, Database
 from cloudcore.identity.tables import accounts
-from cloudcore.objects import damage
 from registry.metadata.blobs import inline
 from registry.metadata.blobs.damage import switch_bytes
 from registry.metadata.blobs.objects import BLOB_ROWS, NewObject, keep_object
@@ -33,12 +32,9 @@ async def database(database: Database) -> Database:
     return database
 
 
-async def test_a_body_is_read_and_measured(database: Database) -> None:
+async def test_a_body_is_read(database: Database) -> None:
     assert await database.read(inline.read_body, "stored") == BODY
     assert await database.read(inline.read_body, "other") is None
-    assert await database.read(inline.find_body_damage, "stored", 7) is None
-    assert await database.read(inline.find_body_damage, "stored", 8) == damage.SIZE
-    assert await database.read(inline.find_body_damage, "other", 7) == damage.ABSENT
 
 
 async def test_a_body_is_never_written_over(database: Database) -> None:

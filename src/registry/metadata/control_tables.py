@@ -1,11 +1,11 @@
 """Tables that pulls do not read: history, tombstones, pins, policies, runs, daily sums.
 
-A tombstone references the objects of a deleted image by foreign keys: they cannot be collected
-before it is removed.
+A tombstone references the objects of a deleted image by foreign keys, so the objects cannot be
+collected before the tombstone is removed.
 
-Of the daily sums, the numbers of pulls are written with each batch of pulls, and the sizes by a
-measurement every six hours. So a graph of an account reads one row per day, and a list of growing
-or stale repositories reads as many rows as it shows.
+Daily sums: numbers of pulls are written with each batch of pulls, sizes by a measurement every six
+hours. A graph of an account then reads one row per day, and a list of growing or stale repositories
+reads as many rows as it shows.
 """
 
 from __future__ import annotations
@@ -159,7 +159,7 @@ PIN_HOLDS: Final = sa.or_(_p.expires_at.is_(None), _p.expires_at > sa.bindparam(
 
 quarantined_objects = table(
     "quarantined_objects",
-    # Its id is the object's, or new if only the bytes of that were replaced.
+    # `id` is the object's id; or a new id if the object lives on with other bytes.
     refers("account_id", "accounts"),
     columns(Id, "stored_id"),  # of the bytes; see `blob_objects`
     columns(DigestText, "digest"),

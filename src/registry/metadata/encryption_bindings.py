@@ -1,15 +1,15 @@
 """Bindings of repositories and accounts to the KMS keys under which blobs are written.
 
 A repository uses its own binding, else its account's default, else the account's platform key. A
-binding that is replaced or deleted ends; it stays as history.
+replaced or deleted binding gets an `ended_at`; its row stays as history.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from typing import Any, Final, Literal, NamedTuple
+from typing import Final, Literal, NamedTuple
 
-from sqlalchemy import Select, and_, bindparam, case, func, literal_column, select
+from sqlalchemy import and_, bindparam, case, func, literal_column, select
 
 from cloudcore.db.base import Connection, Row
 from cloudcore.db.rows import bound, count, given
@@ -101,7 +101,7 @@ OF_PLATFORM: Final = (
     .where(given(_platform.c.account_id), _platform.c.origin == literal_column("'platform'"))
     .scalar_subquery()
 )
-"""The id of the platform key of ``:account_id``, or null if it has none yet."""
+"""The id of the platform key of ``:account_id``, or null if the account has none yet."""
 EFFECTIVE_ID: Final = func.coalesce(_OF_REPOSITORY, OF_ACCOUNT, OF_PLATFORM)
 """The id of the key that the repository ``:repository_id`` of ``:account_id`` writes under."""
 _EFFECTIVE: Final = Statement(
@@ -132,19 +132,15 @@ _EFFECTIVE_OF_MANY: Final = Statement(
 )
 
 
-def _bindings() -> Select[Any]:
-    return select(
-        *(_b.id, _b.repository_id, _b.created_at, _b.ended_at),
-        *(_k[name] for name in BoundKey._fields),
-    ).join(kms_keys, _k.id == _b.kms_key_id)
-
-
+_BINDINGS: Final = select(
+    *(_b.id, _b.repository_id, _b.created_at, _b.ended_at), *(_k[name] for name in BoundKey._fields)
+).join(kms_keys, _k.id == _b.kms_key_id)
 _SCOPES: Final = {"account": _IS_DEFAULT, "repository": _IS_REPOSITORYS}
 _FIND: Final = {
-    scope: Statement(_bindings().where(is_of, _IS_ACTIVE)) for scope, is_of in _SCOPES.items()
+    scope: Statement(_BINDINGS.where(is_of, _IS_ACTIVE)) for scope, is_of in _SCOPES.items()
 }
 _LIST: Final = {
-    scope: paged(_bindings().where(is_of, _b.id < bindparam("before")).order_by(_b.id.desc()))
+    scope: paged(_BINDINGS.where(is_of, _b.id < bindparam("before")).order_by(_b.id.desc()))
     for scope, is_of in _SCOPES.items()
 }
 _COUNT: Final = {
@@ -186,7 +182,10 @@ def effective_keys(
 
 
 def find_binding(tx: Connection, account_id: str, repository_id: str | None) -> Binding | None:
-    """Return the active binding, or None; without `repository_id`, that of the account."""
+    """Return the active binding of a repository, or None if there is none.
+
+    `repository_id` is None for the account's default.
+    """
     scope, ids = _scope(account_id, repository_id)
     row = tx.row(_FIND[scope], **ids)
     return None if row is None else _binding(row)
@@ -195,10 +194,10 @@ def find_binding(tx: Connection, account_id: str, repository_id: str | None) -> 
 def list_bindings(
     tx: Connection, account_id: str, repository_id: str | None, before: str, limit: int
 ) -> list[Binding]:
-    """Return up to `limit` bindings, active and ended, newest first.
+    """Return up to `limit` bindings of a repository, active and ended, newest first.
 
-    They are those of a repository, or of the account if `repository_id` is None. `before` is the
-    last id of the previous page, or empty.
+    `repository_id` is None for the account's default. `before` is the last id of the previous page,
+    or empty.
     """
     scope, ids = _scope(account_id, repository_id)
     rows = tx.rows(_LIST[scope], **ids, before=before or _LAST, limit=limit)
@@ -212,7 +211,10 @@ def count_bindings(tx: Connection, account_id: str, repository_id: str | None) -
 
 
 def end_binding(tx: Connection, account_id: str, repository_id: str | None, now: int) -> bool:
-    """End the active binding of a repository, or of the account; return False if it has none."""
+    """End the active binding of a repository; return False if there is none.
+
+    `repository_id` is None for the account's default.
+    """
     scope, ids = _scope(account_id, repository_id)
     return tx.execute(_END[scope], **ids, now=now) == 1
 
@@ -225,7 +227,10 @@ def add_binding(
     kms_key_id: str,
     now: int,
 ) -> None:
-    """Insert an active binding; there must be none."""
+    """Insert an active binding; end the previous one first.
+
+    `repository_id` is None for the account's default.
+    """
     tx.execute(
         _ADD,
         id=binding_id,

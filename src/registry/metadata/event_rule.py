@@ -1,6 +1,6 @@
 """An event rule (`EventRule`), which sends events of an account's resources to a topic.
 
-Its table is in `event_rules`: commands import this description without SQLAlchemy.
+Its table is in `event_rules`, so that commands can import this description without SQLAlchemy.
 """
 
 from __future__ import annotations
@@ -31,10 +31,6 @@ EVENT_RULE: Final = Resource(
     quota=50,  # every change of an account's repositories is matched with all its rules
     # By hand: the bodies name a topic, which need not exist any more.
     methods=(),
-    actions={
-        "create": "PutEventRule",
-        "list": "DescribeEventRules",
-        "delete": "DeleteEventRule",
-    },
+    actions={"create": "PutEventRule", "list": "DescribeEventRules", "delete": "DeleteEventRule"},
     methods_with_events=(),
 )

@@ -1,4 +1,4 @@
-"""What a KMS key protects: repositories, blobs and images. Each query reads a bounded number."""
+"""What a KMS key protects: repositories, blobs and images. Each query reads at most `MOST` rows."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _other = blob_object_keys.alias("other")
 
 
 class WrappedBlobs(NamedTuple):
-    """The number of blobs whose data keys a KMS key opens, and how many only it opens."""
+    """The number of blobs whose data keys a KMS key opens, and of those that only it opens."""
 
     total: int
     exclusive_count: int
@@ -120,47 +120,38 @@ def is_account_default(tx: Connection, account_id: str, kms_key_id: str) -> bool
 
 
 def list_bound_repositories(
-    tx: Connection, account_id: str, kms_key_id: str, limit: int, most: int = MOST
+    tx: Connection, account_id: str, kms_key_id: str, limit: int
 ) -> list[tuple[str, str]]:
     """Return (id, name) of up to `limit` live repositories bound to a key, sorted by name."""
-    rows = tx.rows(
-        _LIST_REPOSITORIES, account_id=account_id, kms_key_id=kms_key_id, limit=limit, most=most
-    )
-    return [(row[0], row[1]) for row in rows]
+    of = {"account_id": account_id, "kms_key_id": kms_key_id}
+    return list(tx.rows(_LIST_REPOSITORIES, **of, limit=limit, most=MOST))
 
 
-def count_bound_repositories(
-    tx: Connection, account_id: str, kms_key_id: str, most: int = MOST
-) -> int:
-    """Count the live repositories bound to a key, up to `most`."""
-    return count(tx, _COUNT_REPOSITORIES, account_id=account_id, kms_key_id=kms_key_id, most=most)
+def count_bound_repositories(tx: Connection, account_id: str, kms_key_id: str) -> int:
+    """Count the live repositories bound to a key, up to `MOST`."""
+    return count(tx, _COUNT_REPOSITORIES, account_id=account_id, kms_key_id=kms_key_id, most=MOST)
 
 
-def count_wrapped_blobs(
-    tx: Connection, account_id: str, kms_key_id: str, most: int = MOST
-) -> WrappedBlobs:
-    """Count the blobs that a key opens, or opened before its deletion; at most `most` are read."""
-    row = tx.row(_SUM, account_id=account_id, kms_key_id=kms_key_id, most=most)
+def count_wrapped_blobs(tx: Connection, account_id: str, kms_key_id: str) -> WrappedBlobs:
+    """Count the blobs that a key opens, or opened before its deletion; at most `MOST` are read."""
+    row = tx.row(_SUM, account_id=account_id, kms_key_id=kms_key_id, most=MOST)
     assert row is not None
     return WrappedBlobs(*map(int, row))
 
 
-def count_key_images(
-    tx: Connection, account_id: str, kms_key_id: str, most: int = MOST
-) -> tuple[int, bool]:
-    """Count the images of live repositories with blobs read through a key.
+def count_key_images(tx: Connection, account_id: str, kms_key_id: str) -> tuple[int, bool]:
+    """Return the number of images in live repositories with blobs read through a key.
 
-    The second value is True if the query stopped after `most` pairs of image and blob.
+    The second value is True if the query stopped after `MOST` pairs of image and blob: then the
+    number is a lower bound.
     """
-    row = tx.row(_COUNT_IMAGES, account_id=account_id, kms_key_id=kms_key_id, most=most)
+    row = tx.row(_COUNT_IMAGES, account_id=account_id, kms_key_id=kms_key_id, most=MOST)
     assert row is not None
-    return int(row[1]), int(row[0]) >= most
+    return int(row[1]), int(row[0]) >= MOST
 
 
-def list_key_images(
-    tx: Connection, account_id: str, kms_key_id: str, limit: int, most: int = MOST
-) -> list[KeyImage]:
-    """Return up to `limit` images that `count_key_images` counts, by repository name and digest."""
+def list_key_images(tx: Connection, account_id: str, kms_key_id: str, limit: int) -> list[KeyImage]:
+    """Return up to `limit` images that `count_key_images` counts, sorted by repository, digest."""
     return find_all(
         tx,
         KeyImage,
@@ -168,5 +159,5 @@ def list_key_images(
         account_id=account_id,
         kms_key_id=kms_key_id,
         limit=limit,
-        most=most,
+        most=MOST,
     )

@@ -7,9 +7,9 @@ hundred thousand images.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
-from sqlalchemy import Select, and_, bindparam, case, exists, func, select, text
+from sqlalchemy import and_, bindparam, case, exists, func, select, text
 from sqlalchemy.dialects.postgresql import insert
 
 from cloudcore.db.base import Connection, Row
@@ -49,7 +49,7 @@ _PUT: Final = Statement(
         set_={
             "document": _new.excluded.document,
             "revision": _p.revision + text("1"),
-            # A later time than a new policy's was written under a wrong clock.
+            # A stored time after that of a new policy was written under a wrong clock: replace it.
             "next_run_at": case(
                 (_p.next_run_at > _new.excluded.next_run_at, _new.excluded.next_run_at),
                 else_=_p.next_run_at,
@@ -105,7 +105,7 @@ def list_due(tx: Connection, now: int, limit: int) -> list[str]:
 
 
 def postpone(tx: Connection, repository_id: str, now: int, next_run_at: int) -> bool:
-    """Set the next run of a due policy; return False if it is no longer due or deleted."""
+    """Set the next run of a due policy; return False if the policy is deleted or no longer due."""
     return tx.execute(_POSTPONE, repository=repository_id, now=now, next_run=next_run_at) == 1
 
 
@@ -166,23 +166,20 @@ _subject_id = (
 _is_pinned = exists().where(image_pins.c.manifest_id == _m.id, PIN_HOLDS)
 
 
-def _columns() -> Select[Any]:
-    return select(
-        _m.id,
-        _m.is_index,
-        _m.tag_count,
-        _m.pushed_at,
-        _m.restored_at,
-        _m.last_pulled_at,
-        case((_m.tag_count == ZERO, _untagged_at)),
-        case((_m.subject_digest.is_not(None), _subject_id)),
-        case((_m.subject_digest.is_not(None), _subject_digest)),
-        _is_pinned,
-    ).where(given(_m.repository_id))
-
-
-_PAGE: Final = paged(_columns().where(_m.id > bindparam("after")).order_by(_m.id))
-_SOME: Final = Statement(_columns().where(_m.id.in_(listed("ids"))))
+_COLUMNS: Final = select(
+    _m.id,
+    _m.is_index,
+    _m.tag_count,
+    _m.pushed_at,
+    _m.restored_at,
+    _m.last_pulled_at,
+    case((_m.tag_count == ZERO, _untagged_at)),
+    case((_m.subject_digest.is_not(None), _subject_id)),
+    case((_m.subject_digest.is_not(None), _subject_digest)),
+    _is_pinned,
+).where(given(_m.repository_id))
+_PAGE: Final = paged(_COLUMNS.where(_m.id > bindparam("after")).order_by(_m.id))
+_SOME: Final = Statement(_COLUMNS.where(_m.id.in_(listed("ids"))))
 _TAG_PAGE: Final = paged(
     select(_t.name, _t.manifest_id, _t.updated_at)
     .where(given(_t.repository_id), _t.name > bindparam("after"))
@@ -219,24 +216,20 @@ _SOLE_BYTES: Final = Statement(
 )
 
 
-def _links() -> Select[Any]:
-    """Build a query for links: digest, size, references, True if another repository links it."""
-    return select(_l.digest, _l.size, _l.manifest_refs, _is_shared).where(given(_l.repository_id))
-
-
-_LINKS: Final = Statement(_links().where(_l.digest.in_(listed("digests"))))
-_LINK_PAGE: Final = paged(_links().where(_l.digest > bindparam("after")).order_by(_l.digest))
+_links = select(_l.digest, _l.size, _l.manifest_refs, _is_shared).where(given(_l.repository_id))
+_LINKS: Final = Statement(_links.where(_l.digest.in_(listed("digests"))))
+_LINK_PAGE: Final = paged(_links.where(_l.digest > bindparam("after")).order_by(_l.digest))
 
 
 def page_of_images(
     tx: Connection, repository_id: str, after: str, limit: int, now: int
 ) -> Sequence[Row]:
-    """Return up to `limit` images after the id `after`, as `ImageColumns`, with pins at `now`."""
+    """Return up to `limit` images after an id, as `ImageColumns` (`is_pinned` at `now`)."""
     return tx.rows(_PAGE, repository_id=repository_id, after=after, limit=limit, now=now)
 
 
 def some_images(tx: Connection, repository_id: str, ids: Sequence[str], now: int) -> Sequence[Row]:
-    """Return the images with these ids, as `ImageColumns`, with pins at `now`."""
+    """Return the images with these ids, as `ImageColumns` (`is_pinned` at `now`)."""
     return tx.rows(_SOME, repository_id=repository_id, ids=text_list(ids), now=now)
 
 
@@ -246,7 +239,7 @@ def page_of_tags(tx: Connection, repository_id: str, after: str, limit: int) -> 
 
 
 def tags_of_some(tx: Connection, repository_id: str, ids: Sequence[str]) -> Sequence[Row]:
-    """Return tags of these images: name, image id, time of the last move."""
+    """Return the tags of these images: name, image id, time of the last move."""
     return tx.rows(_TAGS_OF_SOME, repository_id=repository_id, ids=text_list(ids))
 
 
@@ -266,15 +259,21 @@ def ids_of(tx: Connection, repository_id: str, digests: Sequence[str]) -> dict[s
 
 
 def sole_bytes(tx: Connection, manifest_id: str) -> int:
-    """Return the size of an image's blobs that no other image of the account references."""
+    """Return the size of an image's blobs that no other image of its repository references.
+
+    Blobs that another repository links are left out too.
+    """
     return count(tx, _SOLE_BYTES, manifest_id=manifest_id)
 
 
 def links_of(tx: Connection, repository_id: str, digests: Sequence[str]) -> Sequence[Row]:
-    """Return the repository's links of these blobs, with the columns of `_links`."""
+    """Return the repository's links of these blobs.
+
+    The columns are digest, size, reference count, and True if another repository links the object.
+    """
     return tx.rows(_LINKS, repository_id=repository_id, digests=text_list(digests))
 
 
 def page_of_links(tx: Connection, repository_id: str, after: str, limit: int) -> Sequence[Row]:
-    """Return up to `limit` links after the digest `after`, with the columns of `_links`."""
+    """Return up to `limit` links after the digest `after`, with the columns of `links_of`."""
     return tx.rows(_LINK_PAGE, repository_id=repository_id, after=after, limit=limit)

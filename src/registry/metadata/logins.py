@@ -1,4 +1,4 @@
-"""Login credentials of container clients, which end with the key or session they depend on."""
+"""Login credentials of container clients; each ends with the access key or session behind it."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ _OPEN: Final = up_to(
     ),
 )
 OPEN: Final = Counted(LOGINS, _OPEN)
-"""Counts the open logins of an account at the parameter ``now``."""
+"""Counts the logins of ``:account_id`` that are open at ``:now``."""
 forget_expired: Final = deletion(_l.expires_at)
 """Delete expired logins."""
 _FIND_BY_PASSWORD: Final = _found_by(_l.password_sha256 == bindparam("key"))

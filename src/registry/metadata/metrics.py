@@ -24,7 +24,7 @@ _UPLOADS: Final = Statement(
     )
 )
 _SIZES: Final = (Statement(select(func.pg_database_size(func.current_database()))),)
-"""In a tuple, because SQLite does not have the function."""
+"""In a tuple, so that tests do not run the statement on SQLite, which lacks the function."""
 
 
 def open_uploads(tx: Connection) -> int:

@@ -9,8 +9,8 @@ limit any more deletes the number. The number is changed last, and locked until 
 ends, so concurrent pushes of an account cannot exceed its limit together. Bytes being uploaded are
 not yet an object, and do not count.
 
-*Repositories, images and tags.* Their numbers are in the rows of the account's repositories, and
-are summed up there. Changes that increase a limited number wait for each other.
+*Repositories, images and tags.* Their numbers are summed up from the rows of the account's
+repositories. Changes that increase a limited number wait for each other.
 """
 
 from __future__ import annotations
@@ -63,11 +63,10 @@ def _counted_of(account_id: Any) -> Any:  # noqa: ANN401
 
 def _sum_of(account_id: Any) -> Any:  # noqa: ANN401
     """Build the sum of an account's object sizes; each of its two terms uses its own index."""
-    sums = (
-        sa.select(total(_o.size)).where(_o.account_id == account_id, *where).scalar_subquery()
-        for where in ((_IS_CURRENT,), (_IS_REPLACED, _HAS_BYTES))
-    )
-    return next(sums) + next(sums)
+    is_owned = _o.account_id == account_id
+    current = sa.select(total(_o.size)).where(is_owned, _IS_CURRENT)
+    replaced = sa.select(total(_o.size)).where(is_owned, _IS_REPLACED, _HAS_BYTES)
+    return current.scalar_subquery() + replaced.scalar_subquery()
 
 
 def _used_of(account_id: Any) -> Any:  # noqa: ANN401
@@ -110,8 +109,7 @@ _HOLD_OBJECTS: Final = Statement(TableLock(blob_objects))
 _COUNT: Final = Statement(
     insert(stored_bytes)
     .from_select(
-        ["account_id", "bytes"],
-        sa.select(value("account_id", _s.account_id), _sum_of(_ACCOUNT)),
+        ["account_id", "bytes"], sa.select(value("account_id", _s.account_id), _sum_of(_ACCOUNT))
     )
     .on_conflict_do_update(index_elements=["account_id"], set_={"bytes": _sum_of(_ACCOUNT)})
 )
@@ -144,7 +142,7 @@ def begin_counting(tx: Connection, account_id: str) -> None:
 def count_new(
     tx: Connection, account_id: str, size: int, found: StorageAllowance, now: int
 ) -> None:
-    """Count a new object if the account has a limit; its insertion has returned `found`.
+    """Count a new object if the account has a limit; `found` is what the insertion returned.
 
     Notify the account if it has now used most or all of its bytes.
 
@@ -164,7 +162,7 @@ def count_new(
 
 
 def add_bytes(tx: Connection, account_id: str, change: int) -> None:
-    """Add `change` to the account's count, if it is counted, without checking the limit."""
+    """Add `change` to the account's counted bytes, if any, without checking the limit."""
     if change:
         tx.row(_ADD, account_id=account_id, adding=change)
 
@@ -216,11 +214,11 @@ COUNTED_RESOURCES: Final = tuple(_BY_QUOTA.values())
 def check_added(
     tx: Connection, account_id: str, quota: Quota, limit: int | None, added: int, now: int
 ) -> None:
-    """Check a quota after `tx` has added resources; `limit` is None if none is set.
+    """Check a quota after `tx` has added `added` resources; `limit` is None if none is set.
 
     Notify the account if it has now used most or all of its quota.
 
-    Raise `QuotaExceeded` if the account has more than it may have.
+    Raise `QuotaExceeded` if the account now exceeds the limit.
     """
     if limit is None or added <= 0:
         return

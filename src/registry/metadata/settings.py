@@ -29,7 +29,7 @@ class AccountSettings(NamedTuple):
     access_key_login: bool = False
     """True if access keys themselves are credentials of container clients, at ``/v2/token``."""
     updated_at: int | None = None
-    """None if they were never changed."""
+    """None if the settings were never changed."""
 
 
 _of_account = columns_of(registry_settings, AccountSettings._fields).where(given(_s.account_id))

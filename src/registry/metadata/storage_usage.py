@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 
 import sqlalchemy as sa
 
-from cloudcore.db.base import Connection, Database
+from cloudcore.db.base import Connection, Database, Row
 from cloudcore.db.rows import ONE, ZERO, find_all, given, total, value
 from cloudcore.db.statement import Statement, listed, page, paged, text_list
 from registry.metadata.control_tables import deleted_manifest_blobs, deleted_manifests
@@ -62,7 +62,7 @@ class ObjectUse(NamedTuple):
     repository_id: str
     size: int
     manifests: int
-    """Number of these manifests."""
+    """The number of these manifests."""
 
 
 class SharedSums(NamedTuple):
@@ -190,10 +190,7 @@ _TOMBSTONES: Final = paged(
         given(_d.repository_id),
         _d.restorable_until > sa.bindparam("now"),
         sa.tuple_(_d.deleted_at, _d.id)
-        > sa.tuple_(
-            value("deleted_at", _d.deleted_at),
-            value("after", _d.id),
-        ),
+        > sa.tuple_(value("deleted_at", _d.deleted_at), value("after", _d.id)),
     )
     .order_by(_d.deleted_at, _d.id)
 )
@@ -236,7 +233,7 @@ _SHARED: Final = Statement(
 def sum_links(
     tx: Connection, account_id: str, repository_id: str, after: str, limit: int
 ) -> LinkSums:
-    """Sum up to `limit` links of a repository, after the digest `after`."""
+    """Add up the sizes of up to `limit` links of a repository, after the digest `after`."""
     row = tx.row(
         _LINKS, account_id=account_id, repository_id=repository_id, after=after, limit=limit
     )
@@ -263,13 +260,13 @@ def list_replaced_objects(
 
 
 def uses_of(tx: Connection, account_id: str, object_ids: Sequence[str]) -> list[ObjectUse]:
-    """Return the live repositories whose manifests reference these objects."""
+    """Return the live repositories whose manifests reference these objects, and how many do."""
     # No join with the list of ids: PostgreSQL would read all links of all accounts.
     return find_all(tx, ObjectUse, _USES, account_id=account_id, ids=text_list(object_ids))
 
 
 def restorable_of(tx: Connection, account_id: str, object_ids: Sequence[str], now: int) -> set[str]:
-    """Return the ids of these objects that a restorable image or repository references."""
+    """Return those of these object ids that a restorable image or repository references."""
     rows = tx.rows(_RESTORABLE, account_id=account_id, ids=text_list(object_ids), now=now)
     return {row[0] for row in rows}
 
@@ -288,26 +285,19 @@ def list_tombstone_ids(
 ) -> list[tuple[int, str]]:
     """Return (deletion time, id) of up to `limit` restorable images after `after`, sorted."""
     deleted_at, last = after
-    rows = tx.rows(
-        _TOMBSTONES,
-        repository_id=repository_id,
-        now=now,
-        deleted_at=deleted_at,
-        after=last,
-        limit=limit,
-    )
-    return [(row[0], row[1]) for row in rows]
+    position = {"deleted_at": deleted_at, "after": last}
+    return list(tx.rows(_TOMBSTONES, repository_id=repository_id, now=now, **position, limit=limit))
 
 
 def deleted_objects(tx: Connection, account_id: str, tombstones: Sequence[str]) -> dict[str, int]:
-    """Map ids to sizes of the objects that these tombstones reference and no live image does."""
+    """Map object ids to sizes, for objects that these tombstones and no live image reference."""
     return dict(tx.rows(_DELETED_ONLY, account_id=account_id, ids=text_list(tombstones)))
 
 
 def sum_blobs_of(
     tx: Connection, account_id: str, repository_id: str, manifest_ids: Sequence[str], now: int
 ) -> SharedSums:
-    """Sum the distinct blobs of these manifests; an index itself has none."""
+    """Add up the sizes of the distinct blobs of these manifests; an index itself has none."""
     row = tx.row(
         _SHARED,
         account_id=account_id,
@@ -340,22 +330,21 @@ _SUMS: Final = Statement(
 async def stored_by_account(database: Database) -> Mapping[str, int]:
     """Map account ids to the size of their blobs as pushed, each counted once.
 
-    So compression and sealing do not affect bills. Condemned objects do not count. It takes about a
-    second per million blobs; other requests run in between.
+    So compression and sealing do not affect bills. Condemned objects do not count. This takes about
+    a second per million blobs; other requests run in between.
     """
     sums: Counter[str] = Counter()
     after, count = "", _SLICE
     while count == _SLICE:
         rows = await database.read(_sums, after)
-        count = sum(row[2] for row in rows.values())
-        for account_id, (size, last, _) in rows.items():
-            sums[account_id] += size
+        count = sum(row[3] for row in rows)
+        for account_id, size, last, _ in rows:
+            sums[account_id] += int(size)
             after = max(after, last)
         await asyncio.sleep(0)  # a read of SQLite does not yield
     return sums
 
 
-def _sums(tx: Connection, after: str) -> dict[str, tuple[int, str, int]]:
-    """Map account ids to (bytes, last id, count) of the next objects after the id `after`."""
-    rows = tx.rows(_SUMS, after=after, limit=_SLICE)
-    return {row[0]: (int(row[1]), row[2], int(row[3])) for row in rows}
+def _sums(tx: Connection, after: str) -> Sequence[Row]:
+    """Return (account id, bytes, last id, count) of the next objects after the id `after`."""
+    return tx.rows(_SUMS, after=after, limit=_SLICE)

@@ -20,6 +20,8 @@ work use, are in `registry.metadata.control_tables`.
 
 from __future__ import annotations
 
+from typing import Final
+
 import sqlalchemy as sa
 
 from cloudcore.db.schema import ByteOrdered, DigestText, Id, Moment, foreign_key, one_of
@@ -35,13 +37,16 @@ from cloudcore.db.tables import (
 from cloudcore.identity import tables as _identity_tables  # noqa: F401 - foreign keys refer to them
 from cloudcore.kms import rows as _kms_tables  # noqa: F401
 
+LAST_CHARACTER: Final = "\x7f"
+"""Sorts after every character of a name or tag."""
+
 repositories = table(
     "repositories",
     refers("account_id", "accounts"),
     columns(ByteOrdered, "name"),
     columns(sa.String(16), "tag_mutability"),
     columns(sa.String(32), "source"),
-    # An index may list a child that was deleted by force; what is pushed there may be that child.
+    # True: an index may list a child deleted by force; a manifest pushed later may be that child.
     columns(sa.Boolean, "is_sparse DEFAULT false"),
     columns(sa.BigInteger, "image_count DEFAULT 0, tag_count DEFAULT 0"),
     columns(sa.BigInteger, "tagged_image_count DEFAULT 0, size_bytes DEFAULT 0"),
@@ -234,7 +239,7 @@ resource_policies = table(
     columns(sa.BigInteger, "revision"),
     columns(Moment, "updated_at"),
     columns(sa.Text, "document"),
-    # Ids of its handles and names when it was written; see `identity.documents`.
+    # Ids of its handles and names when it was written; see `identity.rights.documents`.
     columns(sa.Text, "principal_ids"),
     one_of("visibility", "private", "shared", "public"),
 )

@@ -62,7 +62,7 @@ class Change(NamedTuple):
         return stored_source(self.source)
 
     def deletion(self, restorable_until: int) -> SoftDeletion:
-        """Return a deletion by this change's principal at its time, restorable until then."""
+        """Return this change as a deletion that can be undone until `restorable_until`."""
         return SoftDeletion(self.principal, self.stored_source, self.now, restorable_until)
 
 

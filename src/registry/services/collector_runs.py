@@ -67,7 +67,7 @@ def status(tx: Connection, account_id: str) -> Status:
 
 
 async def start_due_collections(ctx: ServiceContext) -> int:
-    """Start a run in every account that has objects due for collection; return their number.
+    """Start a run in every account that has objects due for collection; return how many started.
 
     Safe in several processes at once: an account has one run at a time. Each run is started in a
     transaction of its own, so that no writer waits for all of them.

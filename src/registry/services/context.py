@@ -87,7 +87,7 @@ class ServiceContext:
     resolve_topic: ResolveTopic = no_topic
     """Finds the topic that a request for an event rule names."""
     other_event_types: tuple[str, ...] = ()
-    """Event types of other families, which event rules may name too."""
+    """Event types, besides those of the registry, that event rules may name."""
 
     def change_by(
         self,

@@ -98,7 +98,7 @@ class DataKeys:
             return self._vault.usable_for(tx, account_id, _wraps(wraps))
 
     def opened_until(self, usable: UsableKeys) -> int:
-        """Return until when these KMS keys, which were just used, stay open in this process."""
+        """Return until when (µs since the epoch) these just used KMS keys stay open here."""
         return self._vault.opened_until(usable)
 
     async def open_under(

@@ -46,12 +46,15 @@ class KeyToBind(NamedTuple):
 
 
 def status_of(state: KeyState, ended_at: int | None = None) -> BindingStatus:
-    """Return the status of a binding to a key in this state."""
+    """Return the status of a binding to a key in this state; `ended_at` is None while active."""
     return _STATUS_OF[state] if ended_at is None else "ended"
 
 
 def effective_binding(tx: Connection, account_id: str, repository_id: str | None) -> Binding:
-    """Return the binding of a repository, else its account's default, else the platform key."""
+    """Return the binding of a repository, else the account's default, else the platform key's.
+
+    `repository_id` is None for the account's default itself.
+    """
     for bound_id in dict.fromkeys((repository_id, None)):
         found = rows.find_binding(tx, account_id, bound_id)
         if found is not None:
@@ -64,7 +67,7 @@ def bind_key(
 ) -> Binding:
     """Bind a repository, or the account itself, to a key; its previous binding ends.
 
-    A binding to the same key stays as it is. The key cannot be disabled or deleted meanwhile.
+    A binding to the same key stays as it is. The key cannot be disabled or deleted until `tx` ends.
 
     Raises:
         KeyMissing: there is no such key any more.
@@ -146,21 +149,20 @@ class KeyUsageAnswer(ResponseBody):
     """True if more than 10,000 of a kind were found: then the counts are lower bounds."""
 
 
-def key_usage(
-    tx: Connection, account_id: str, region: str, key_id: str, most: int = usage.MOST
-) -> KeyUsageAnswer:
+def key_usage(tx: Connection, account_id: str, region: str, key_id: str) -> KeyUsageAnswer:
     """Return what a key of an account protects; raise `KeyMissing` if there is no such key.
 
-    At most `most` rows of each kind are read.
+    At most `usage.MOST` rows of each kind are read.
     """
     key = KEY_ROWS.get(tx, account_id, region, key_id)
-    repository_count = usage.count_bound_repositories(tx, account_id, key.id, most)
-    blobs = usage.count_wrapped_blobs(tx, account_id, key.id, most)
-    pieces = piece_keys.count_under(tx, account_id, key.id, most)
+    repository_count = usage.count_bound_repositories(tx, account_id, key.id)
+    blobs = usage.count_wrapped_blobs(tx, account_id, key.id)
+    pieces = piece_keys.count_under(tx, account_id, key.id, usage.MOST)
     bucket_count, buckets = piece_keys.bound_buckets(tx, account_id, key.id, MOST_LISTED)
-    image_count, are_images_cut = usage.count_key_images(tx, account_id, key.id, most)
+    image_count, are_images_cut = usage.count_key_images(tx, account_id, key.id)
+    counts = repository_count, blobs.total, pieces.pieces
     reference = partial(repository_reference, region, account_id)
-    bound = usage.list_bound_repositories(tx, account_id, key.id, MOST_LISTED, most)
+    bound = usage.list_bound_repositories(tx, account_id, key.id, MOST_LISTED)
     return KeyUsageAnswer(
         kms_key=reference_to(key),
         is_account_default=usage.is_account_default(tx, account_id, key.id),
@@ -174,7 +176,7 @@ def key_usage(
             ProtectedImage(
                 repository=reference(each.repository_id, each.repository), digest=each.digest
             )
-            for each in usage.list_key_images(tx, account_id, key.id, MOST_LISTED, most)
+            for each in usage.list_key_images(tx, account_id, key.id, MOST_LISTED)
         ],
         bucket_count=bucket_count,
         buckets=[
@@ -183,5 +185,5 @@ def key_usage(
         ],
         object_count=pieces.objects,
         object_bytes=pieces.size,
-        is_partial=are_images_cut or max(repository_count, blobs.total, pieces.pieces) >= most,
+        is_partial=are_images_cut or max(counts) >= usage.MOST,
     )

@@ -1,8 +1,8 @@
-"""Publish events of the registry to the topics whose rules match, in the change's transaction.
+"""Publish events of the registry to the topics that an account's rules name.
 
-So an event is in the outbox if and only if its change is committed. An account without rules has no
-extra cost. Each rule of an account sends matching events about its resources to one of its topics;
-the notifications family delivers them to subscribers.
+An event is written to the outbox in the transaction of its change, so it is there if and only if
+the change is committed. An account without rules has no extra cost. Each rule sends matching events
+about the account's resources to one topic; the notifications family delivers them to subscribers.
 """
 
 from __future__ import annotations
@@ -68,7 +68,14 @@ def publish(
         return
     found = find_rules(tx, repository.account_id)
     for event in events:
-        topics = sorted({rule.topic for rule in found.rules if _wants(rule, event, repository)})
+        topics = sorted(
+            {
+                rule.topic
+                for rule in found.rules
+                if repository.name.startswith(rule.repository_prefix)
+                and _matches_type(event.type, rule.event_types)
+            }
+        )
         if topics:
             data = _data(event, change, repository, found.handle)
             emit(
@@ -76,27 +83,21 @@ def publish(
             )
 
 
-def _wants(rule: EventRule, event: RegistryEvent, repository: Repository) -> bool:
-    """Return True if a rule matches an event's repository, and its type (exactly or by ``*``)."""
-    is_of_repository = repository.name.startswith(rule.repository_prefix)
-    return is_of_repository and matches_type(event.type, rule.event_types)
-
-
 def matching_topics(tx: Connection, account_id: str, event_type: str) -> Sequence[str]:
-    """Return the topics to which an account's rules send an event of another family (`TopicsOf`).
+    """Return the topics to which an account's rules send an event that is not about a repository.
 
-    Rules with a `repository_prefix` do not match such events.
+    Rules with a `repository_prefix` do not match such events. This is a `TopicsOf`.
     """
     return sorted(
         {
             rule.topic
             for rule in find_rules(tx, account_id).rules
-            if not rule.repository_prefix and matches_type(event_type, rule.event_types)
+            if not rule.repository_prefix and _matches_type(event_type, rule.event_types)
         }
     )
 
 
-def matches_type(event_type: str, event_types: Sequence[str]) -> bool:
+def _matches_type(event_type: str, event_types: Sequence[str]) -> bool:
     """Return True if a rule's list of event types contains this type, exactly or by ``*``."""
     return any(
         event_type.startswith(wanted[:-1]) if wanted.endswith("*") else event_type == wanted

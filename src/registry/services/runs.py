@@ -39,7 +39,7 @@ class RegistryRuns(NamedTuple):
     deletions: Sequence[str]
     """Names of the counts of deleted or moved content; a run with only zeros is not audited."""
     kept_days: int
-    """How long the records of a resource's runs are kept."""
+    """The number of days for which the records of a resource's runs are kept."""
 
     def start(
         self,
@@ -70,10 +70,7 @@ class RegistryRuns(NamedTuple):
         return runs.start_run(tx, new, change.now)
 
     def job_kind(
-        self,
-        ctx: ServiceContext,
-        step: RunStep,
-        on_end_committed: OnEndCommitted | None = None,
+        self, ctx: ServiceContext, step: RunStep, on_end_committed: OnEndCommitted | None = None
     ) -> JobKind:
         """Return the job kind that carries out these runs.
 
@@ -99,7 +96,7 @@ class RegistryRuns(NamedTuple):
         return f"crn:registry:{ctx.registry_host.region}:{run.account_id}:{self.type}/{run.id}"
 
     def _record_end(self, ctx: ServiceContext, tx: Connection, run: Run, job: Job) -> None:
-        """Record the end of a run that deleted something in the audit log, with its counts."""
+        """Write a run's end and counts to the audit log, if the run deleted something."""
         if not ctx.audits or not any(run.counts[name] for name in self.deletions):
             return
         assert run.finished_at is not None

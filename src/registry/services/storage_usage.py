@@ -95,7 +95,10 @@ class StorageUsage(ResponseBody):
 
 
 def saved_by_compression(unique: int, stored: int, restorable: int, pending: int) -> int:
-    """Return how many of the `unique` bytes compression saves on disk; 0 if sealing adds more."""
+    """Return how many of the `unique` bytes compression saves on disk; 0 if sealing adds more.
+
+    `stored` bytes include the `restorable` and the `pending` ones, which are not `unique`.
+    """
     return max(0, unique - (stored - restorable - pending))
 
 
@@ -140,7 +143,7 @@ async def measure_repository(
         found = part.logical_bytes, part.size_bytes, part.exclusive_bytes
         sums = [before + more for before, more in zip(sums, found, strict=True)]
         after = part.last if part.rows == _SLICE else None
-        await _yield()
+        await asyncio.sleep(0)  # a read of SQLite does not yield to the event loop
     return _storage_of(sums)
 
 
@@ -160,7 +163,7 @@ async def measure_restorable(
         ids = [tombstone_id for _, tombstone_id in page]
         sizes |= await database.read(storage.deleted_objects, account_id, ids)
         after = page[-1]
-        await _yield()
+        await asyncio.sleep(0)
     return sum(sizes.values())
 
 
@@ -180,13 +183,13 @@ async def measure_account(
         after = part.objects[-1].digest
         # Base layers may be in every repository: read as many objects as have about `_SLICE` links.
         limit = max(1, len(part.objects) * _SLICE // max(len(part.objects), len(part.uses)))
-        await _yield()
+        await asyncio.sleep(0)
     after = ""
     read = partial(_read_slice, storage.list_replaced_objects)
     while (part := await database.read(read, account_id, now, after, _FIRST)).objects:
         sums.add(part)
         after = part.objects[-1].id
-        await _yield()
+        await asyncio.sleep(0)
     measured = [
         (each, _storage_of(sums.repositories.get(each.id, (0, 0, 0))))
         async for each in _repositories(database, account_id)
@@ -263,8 +266,3 @@ async def _repositories(database: Database, account_id: str) -> AsyncIterator[Na
         for each in page:
             yield each
         after = page[-1].name
-
-
-async def _yield() -> None:
-    """Let other tasks run, as reads of SQLite do not."""
-    await asyncio.sleep(0)

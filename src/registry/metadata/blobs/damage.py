@@ -1,4 +1,4 @@
-"""Damaged objects and the images that need them; switch objects to new bytes, which heals them."""
+"""List damaged objects and the images that need them; heal an object by switching its bytes."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ class DamagedImage(NamedTuple):
     """The handle of the repository's account."""
     manifest_id: str
     tags: Sequence[str] = ()
-    """The image's tags and those of indexes that list it; at most the first five, sorted."""
+    """The image's tags and the tags of indexes that list the image; the first five, sorted."""
 
     def __str__(self) -> str:
         """Return the image's name, as in pull commands, and its tags."""
@@ -124,16 +124,16 @@ def damaged_objects(tx: Connection, account_id: str, limit: int) -> list[Damaged
 def images_of(
     tx: Connection, account_id: str, object_ids: Sequence[str], limit: int
 ) -> list[DamagedImage]:
-    """Return up to `limit` images in live repositories that reference these objects."""
+    """Return up to `limit` images that reference these objects, in live repositories."""
     rows = tx.rows(_IMAGES, account_id=account_id, ids=text_list(object_ids), limit=limit)
     names = tags_of(tx, [row[5] for row in rows])
     return sorted(DamagedImage(*row)._replace(tags=names[row[5]]) for row in rows)
 
 
 def tags_of(tx: Connection, manifest_ids: Sequence[str]) -> Mapping[str, Sequence[str]]:
-    """Map each image's id to its tags and those of indexes that list it.
+    """Map each image's id to the image's tags and the tags of the indexes that list the image.
 
-    At most the first five tags are returned, sorted; the list of an image without any is empty.
+    Each list is sorted and ends after five tags; it is empty for an image without tags.
     """
     found: dict[str, set[str]] = {each: set() for each in manifest_ids}
     for statement in (_TAGS, _TAGS_OF_INDEXES):
@@ -156,7 +156,7 @@ def switch_bytes(
 
     Quarantine the previous bytes, with their wrapped data keys, as `quarantined_id`. Return False,
     and change nothing, if the object is gone or its bytes are not `old_id`. The new bytes must be
-    durable already. This locks the object; lock its links only afterwards.
+    durable already. This locks the object; lock the object's links only afterwards.
     """
     of = {"account_id": account_id, "object_id": new.id}
     if tx.row(_LOCK, **of, old_id=old_id) is None:

@@ -11,12 +11,10 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from sqlalchemy import bindparam, exists, func, select, text
-from sqlalchemy.dialects.postgresql import insert
 
 from cloudcore.db.base import Connection
-from cloudcore.db.rows import find_all, given
+from cloudcore.db.rows import find_all, given, insert_new
 from cloudcore.db.statement import Statement, listed, paged, text_list
-from cloudcore.objects import damage
 from registry.metadata.control_tables import quarantined_objects
 from registry.metadata.tables import blob_objects, inline_bytes
 
@@ -44,13 +42,9 @@ class StrayBody(NamedTuple):
     stored_size: int
 
 
-_ADD: Final = Statement(
-    insert(inline_bytes)
-    .values(stored_id=bindparam("stored_id"), body=bindparam("body"))
-    .on_conflict_do_nothing()
-)
+_ADD: Final = Statement(insert_new(inline_bytes, ("stored_id", "body")))
 _READ: Final = Statement(select(_b.body).where(given(_b.stored_id)))
-_MEASURE: Final = Statement(select(func.length(_b.body)).where(given(_b.stored_id)))
+
 _DROP: Final = Statement(inline_bytes.delete().where(_b.stored_id.in_(listed("ids"))))
 _DROP_QUARANTINED: Final = Statement(
     inline_bytes.delete().where(_b.stored_id.in_(select(_q.stored_id).where(_q.is_inline)))
@@ -75,7 +69,7 @@ _STRAYS: Final = paged(
 def add_body(tx: Connection, stored_id: str, body: bytes) -> None:
     """Insert the stored bytes of an inline object, whose row the same transaction writes.
 
-    Do nothing if they exist: the transaction was repeated, and stored bytes never change.
+    Do nothing if the bytes exist: the transaction was repeated, and stored bytes never change.
     """
     tx.execute(_ADD, stored_id=stored_id, body=body)
 
@@ -86,16 +80,8 @@ def read_body(tx: Connection, stored_id: str) -> bytes | None:
     return None if row is None else bytes(row[0])
 
 
-def find_body_damage(tx: Connection, stored_id: str, stored_size: int) -> str | None:
-    """Return `ABSENT` if an inline object has no bytes, `SIZE` if their size differs, or None."""
-    row = tx.row(_MEASURE, stored_id=stored_id)
-    if row is None:
-        return damage.ABSENT
-    return None if row[0] == stored_size else damage.SIZE
-
-
 def drop_bodies(tx: Connection, stored_ids: Sequence[str]) -> None:
-    """Delete those of these bytes that are inline; the same transaction deletes their objects."""
+    """Delete the inline bytes with these stored ids; the same transaction deletes their objects."""
     tx.execute(_DROP, ids=text_list(stored_ids))
 
 
@@ -110,5 +96,5 @@ def inline_objects(tx: Connection, after: str, limit: int) -> list[InlineObject]
 
 
 def stray_bodies(tx: Connection, limit: int) -> list[StrayBody]:
-    """Return up to `limit` inline bytes of no object, live or quarantined; there should be none."""
+    """Return up to `limit` inline bodies without an object, live or quarantined (a fault)."""
     return find_all(tx, StrayBody, _STRAYS, limit=limit)

@@ -1,7 +1,7 @@
 """Links, and blobs of deleted images, that a run moves to another KMS key of the account.
 
 Both are *uses* of an object. A repository's uses are sorted: first links, by digest, then blobs of
-deleted images, by deletion time, image id and digest. This is the order of an index.
+deleted images, by deletion time, image id and digest. Database indexes have the same order.
 """
 
 from __future__ import annotations
@@ -155,16 +155,16 @@ _MOVE_DELETED: Final = Statement(
 
 
 def count_elsewhere(tx: Connection, repository_id: str, kms_key_id: str) -> int:
-    """Count the uses of a repository that are plain, or read through a key other than this one."""
+    """Count a repository's uses that are plain or read through another KMS key than this one."""
     return count(tx, _COUNT, repository_id=repository_id, kms_key_id=kms_key_id)
 
 
 def uses_elsewhere(
     tx: Connection, repository_id: str, kms_key_id: str, after: UsePosition, limit: int
 ) -> list[BlobUse]:
-    """Return up to `limit` uses after a position that are plain, or read through another key.
+    """Return up to `limit` of the uses that `count_elsewhere` counts, after the position `after`.
 
-    If fewer than `limit` are returned, they are the last.
+    If fewer than `limit` are returned, no more follow.
     """
     of = {"repository_id": repository_id, "kms_key_id": kms_key_id}
     image = after.manifest_id

@@ -5,10 +5,10 @@ and the KMS key are the same as at the last push.
 
 On PostgreSQL each statement is a round trip, in which two processes wake up. So the first push of
 some bytes to a cached target runs one statement instead of nine: it verifies the target and the
-upload session, holds the KMS key, inserts the object, its wrap, its bytes and its link, and ends
-the session. The statement changes nothing if the target or session has changed, the account already
-has the bytes, or the repository already has the link. The caller then writes the rows one by one,
-which handles each of these cases.
+upload session, keeps the KMS key from being disabled, inserts the object, its wrap, its bytes and
+its link, and ends the session. The statement changes nothing if the target or session has changed,
+the account already has the bytes, or the repository already has the link. The caller then writes
+the rows one by one, which handles each of these cases.
 """
 
 from __future__ import annotations
@@ -117,16 +117,12 @@ _BEGIN: Final = {
 
 
 def hold_target(tx: Connection, target: PushTarget, digest: str) -> LinkTarget | None:
-    """Return the current target of a digest's link; None if the push target has changed.
+    """Return the object and KMS key of a digest's link; None if the push target has changed.
 
-    The target's KMS key cannot be disabled until `tx` ends.
+    The push target's KMS key cannot be disabled until `tx` ends.
     """
     return find_one(
-        tx,
-        LinkTarget,
-        _HOLD[target.seals],
-        digest=digest,
-        **target_parameters(target),
+        tx, LinkTarget, _HOLD[target.seals], digest=digest, **_target_parameters(target)
     )
 
 
@@ -135,10 +131,10 @@ def find_room_in(
 ) -> Room | None:
     """Return the account's stored bytes and their limit if an upload session may begin, else None.
 
-    It may not begin if the repository or its KMS key differs from `target`, if a maximum of
+    A session may not begin if the repository or its KMS key differs from `target`, if a maximum of
     sessions or bytes is exhausted, or if the session `upload_id` has ended or already has a row.
     """
-    parameters = room._asdict() | target_parameters(target)
+    parameters = room._asdict() | _target_parameters(target)
     if upload_id is None:
         row = tx.row(_LOOK[target.seals], **parameters)
     else:
@@ -156,16 +152,16 @@ def begin_in_target(
 ) -> bool:
     """Insert a session's row, without a lease; return False if the session may not begin.
 
-    `find_room_in` lists the conditions. Idempotent.
+    `find_room_in` lists when a session may not begin. Idempotent.
     """
     row = beginning_parameters(upload, received, expires_at)
-    found = room._asdict() | target_parameters(target)
+    found = room._asdict() | _target_parameters(target)
     changed = tx.execute(_BEGIN[target.seals], **row, **found)
     return bool(changed) or has_advanced(tx, upload.id, upload.lease_token, received)
 
 
-def target_parameters(target: PushTarget) -> dict[str, object]:
-    """Return the parameters with which statements here check that a target is unchanged."""
+def _target_parameters(target: PushTarget) -> dict[str, object]:
+    """Return the parameters of the statements that check that a target is unchanged."""
     found = target._asdict()
     if target.kms_key_id is None:
         del found["kms_key_id"], found["key_version"]
@@ -178,7 +174,7 @@ def _values(table: sa.Table, *names: str) -> dict[str, sa.ColumnElement[Any]]:
 
 
 class _Session(Enum):
-    """The kind of upload session that ends with the push."""
+    """The upload session that ends with the push: none, one without a row, or one with a row."""
 
     NONE = auto()
     UNWRITTEN = auto()
@@ -235,10 +231,10 @@ def _statement(session: _Session, *, is_sealed: bool) -> Statement:
 
 
 def _target_query(session: _Session, *, is_sealed: bool) -> sa.Select[Any]:
-    """Build a query for the push target and the session; no row if the link exists.
+    """Build a query for the push target and the session; it finds no row if the link exists.
 
-    It locks the session's row, if any, and holds the KMS key. It finds nothing in accounts whose
-    bytes are counted or limited.
+    The query locks the session's row and keeps the KMS key, if any, from being disabled. It finds
+    no row in accounts whose bytes are counted or limited.
     """
     holding = (HOLDING_SEALED if is_sealed else HOLDING_PLAIN).where(
         _l.object_id.is_(None), IS_FREE
@@ -280,10 +276,10 @@ def add_new_blob(
 
     Return False, and change nothing, if the blob is not new, or the target or session has changed.
     `wrap` is the data key wrapped under the target's KMS key, which must be enabled. Call this only
-    as the first statement of a change, and only if `tx.joins_changes`; if it returns True, it must
-    be the only one.
+    as the first statement of a change, and only if `tx.joins_changes`. After True, the change must
+    run no other statement.
     """
-    parameters = target_parameters(target) | made._asdict() | {"body": body, "now": now}
+    parameters = _target_parameters(target) | made._asdict() | {"body": body, "now": now}
     if wrap is not None:
         parameters["wrapped_data_key"] = wrap.wrapped_data_key
     session = _Session.NONE

@@ -6,14 +6,14 @@ does not give access to its bytes.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from sqlalchemy import ColumnElement, and_, bindparam, literal_column, or_, select, text, union_all
 from sqlalchemy.dialects.postgresql import insert
 
 from cloudcore.db.base import Connection
-from cloudcore.db.rows import bound, find_one, given, value
+from cloudcore.db.rows import bound, find_one, given, insert_new, value
 from cloudcore.db.statement import Statement, listed, paged, text_list
 from cloudcore.identity.tables import accounts
 from cloudcore.kms.key import KeyState
@@ -269,13 +269,7 @@ OF_ACCOUNT: Final = (
 )
 """The links of an account's current object with a digest, each after its repository's name."""
 _HOLDERS: Final = paged(OF_ACCOUNT)
-_ADD_ALIAS: Final = Statement(
-    insert(digest_aliases)
-    .values(
-        account_id=bindparam("account_id"), alias=bindparam("alias"), digest=bindparam("digest")
-    )
-    .on_conflict_do_nothing()
-)
+_ADD_ALIAS: Final = Statement(insert_new(digest_aliases, ("account_id", "alias", "digest")))
 _CANONICAL: Final = Statement(
     select(_a.digest)
     .join(accounts, accounts.c.id == _a.account_id)
@@ -305,7 +299,7 @@ def find_link_alone(tx: Connection, handle: str, name: str, digest: str) -> Link
 
 
 def canonical_digest(tx: Connection, handle: str, digest: str) -> str | None:
-    """Return the sha256 digest of an account's content with this digest.
+    """Return the sha256 digest of the content that has `digest` in an account.
 
     A sha256 digest is returned unchecked. Return None for a digest of another algorithm that the
     account has not verified.
@@ -323,7 +317,10 @@ def equivalent_digests(tx: Connection, account_id: str, digest: str) -> list[str
 
 
 def canonical_digests(tx: Connection, account_id: str, digests: Sequence[str]) -> dict[str, str]:
-    """Map each of `digests` to its sha256; omit those the account has not verified."""
+    """Map each digest to the same content's sha256; omit digests that the account never verified.
+
+    A sha256 digest is mapped to itself unchecked.
+    """
     found = {digest: digest for digest in digests if digest.startswith("sha256:")}
     others = [digest for digest in digests if digest not in found]
     if others:
@@ -340,7 +337,10 @@ def add_alias(tx: Connection, account_id: str, alias: str, digest: str) -> None:
 def linked_blobs(
     tx: Connection, repository_id: str, digests: Sequence[str]
 ) -> dict[str, ReferencedLink]:
-    """Lock and return the repository's links of these digests, by digest."""
+    """Lock a repository's links of these digests, and map each digest to its link.
+
+    Digests without a link are left out.
+    """
     rows = tx.rows(_LINKED, repository_id=repository_id, digests=text_list(digests))
     return {row[0]: ReferencedLink(*row) for row in rows}
 
@@ -348,16 +348,16 @@ def linked_blobs(
 def whole_blobs(
     tx: Connection, repository_id: str, digests: Sequence[str]
 ) -> dict[str, ReferencedLink]:
-    """Lock and return the repository's readable links of these digests, by digest.
+    """Like `linked_blobs`, but only for links that can be read.
 
     Links of damaged or shredded objects, and links whose KMS key was deleted, are left out. A link
-    whose key is only disabled counts, as the key can be enabled again.
+    whose key is only disabled is included, as the key can be enabled again.
     """
     of = {"repository_id": repository_id, "digests": text_list(digests)}
     rows = tx.rows(_WHOLE, **of)
     if len(rows) < len(set(digests)):
-        # PostgreSQL compares a link that was moved while it waited for its row with the object and
-        # the wrap of before. Look again: the row is locked now.
+        # If a link was moved while this waited for its row, PostgreSQL has compared the new link
+        # with the former object and wrap. The row is locked now: read it again.
         rows = tx.rows(_WHOLE, **of)
     return {row[0]: ReferencedLink(*row) for row in rows}
 
@@ -420,12 +420,12 @@ def link_object(
 ) -> LinkTarget | None:
     """Insert a link to an object in a live repository, or point the existing link to it.
 
-    `kms_key_id` is the key whose wrap opens a sealed object; None for a plain one. `seen` is the
-    link's target if the caller has just read it; it is not read again. Return the link's previous
+    `kms_key_id` is the key whose wrap opens a sealed object; None for a plain object. `seen` is the
+    link's target, if the caller has just read it; this saves a query. Return the link's previous
     target, or None if the repository is not live.
     """
     of = {"repository_id": repository_id, "digest": digest}
-    while (before := seen or _target(tx, of)) is not None:
+    while (before := seen or find_one(tx, LinkTarget, _TARGET, **of)) is not None:
         if before.object_id is None:
             to = {"account_id": account_id, "object_id": object_id, "kms_key_id": kms_key_id}
             count = tx.execute(_ADD_LINK, **of, **to, size=size, now=now)
@@ -446,10 +446,6 @@ def link_object(
     return None
 
 
-def _target(tx: Connection, of: Mapping[str, str]) -> LinkTarget | None:
-    return find_one(tx, LinkTarget, _TARGET, **of)
-
-
 def linked_object(tx: Connection, repository_id: str, digest: str) -> KeptObject | None:
     """Return the object of a repository's link; None if there is no link."""
     return find_one(tx, KeptObject, _LINKED_OBJECT, repository_id=repository_id, digest=digest)
@@ -458,7 +454,7 @@ def linked_object(tx: Connection, repository_id: str, digest: str) -> KeptObject
 def undelete_object(tx: Connection, object_id: str, stored_id: str) -> bool:
     """Lock an object and make it live again.
 
-    Return False if it is gone, damaged or shredded, or has other bytes than `stored_id` now.
+    Return False if the object is gone, damaged or shredded, or has other bytes than `stored_id`.
     """
     return tx.execute(_REVIVE_OBJECT, id=object_id, stored_id=stored_id) == 1
 
@@ -477,6 +473,9 @@ def unlink(tx: Connection, repository_id: str, digest: str) -> bool:
 
 
 def holders(tx: Connection, account_id: str, digest: str, limit: int) -> list[tuple[str, Link]]:
-    """Return up to `limit` pairs (repository name, link) of live repositories that have a blob."""
+    """Return (repository name, link) of up to `limit` live repositories that link a blob.
+
+    Only links to the account's current object with `digest` are returned.
+    """
     rows = tx.rows(_HOLDERS, account_id=account_id, digest=digest, limit=limit)
     return [(row[0], Link(*row[1:])) for row in rows]

@@ -26,9 +26,9 @@ def quarantine_bytes(
     swept_at: ColumnElement[int],
     *where: Any,  # noqa: ANN401
 ) -> Insert:
-    """Build the statement that copies the rows of some objects' bytes into quarantine.
+    """Build the statement that inserts the bytes of some objects into the quarantine's table.
 
-    `quarantined_id` is the id there; `where` selects the objects.
+    `quarantined_id` is the id of the row in quarantine; `where` selects the objects.
     """
     columns = (_objects[name] for name in OF_THE_BYTES)
     return quarantined_objects.insert().from_select(
@@ -37,7 +37,7 @@ def quarantine_bytes(
 
 
 def quarantine_wraps(quarantined_id: ColumnElement[str], *where: Any) -> Insert:  # noqa: ANN401
-    """Build the statement that copies some objects' unerased wraps into quarantine."""
+    """Build the statement that inserts the unerased wraps of some objects into the quarantine."""
     return quarantined_object_keys.insert().from_select(
         ["quarantined_id", "kms_key_id", "account_id", "wrapped_data_key"],
         select(quarantined_id, _wraps.kms_key_id, _wraps.account_id, _wraps.wrapped_data_key).where(

@@ -92,7 +92,7 @@ def lock_expired_upload(tx: Connection, upload_id: str, now: int) -> Upload | No
 
 
 def lock_any_upload(tx: Connection, upload_id: str) -> Upload | None:
-    """Lock and return a session, open or expired, or None."""
+    """Lock and return a session, open or expired; return None if it has no row."""
     return upload_of(tx.row(_LOCK_ANY, upload_id=upload_id))
 
 
@@ -109,7 +109,7 @@ def take(tx: Connection, upload_id: str, holder: str, until: int, *, shared: boo
 
 
 def renew_leases(tx: Connection, upload_ids: Sequence[str], holder: str, until: int) -> int:
-    """Extend a holder's leases on these sessions to `until`; return how many it still has."""
+    """Extend a holder's leases on these sessions to `until`; return how many it still holds."""
     return tx.execute(_RENEW, ids=text_list(upload_ids), holder=holder, until=until)
 
 

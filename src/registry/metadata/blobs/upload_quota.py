@@ -32,7 +32,7 @@ class Room(NamedTuple):
     """Whether a new session may begin: which maximum is exhausted, and the account's bytes."""
 
     full: str | None
-    """The exhausted maximum: ``repository`` or ``account`` for sessions, ``bytes``; else None."""
+    """The exhausted maximum: of sessions (``repository`` or ``account``) or ``bytes``; or None."""
     use: QuotaUse | None
     """Stored bytes of the account and their limit; None without a limit."""
 
@@ -108,7 +108,7 @@ def find_room(
     of_account: int,
     adding: int = 0,
 ) -> Room:
-    """Check the limits for a session that gets a row and will receive `adding` bytes.
+    """Return which limit, if any, is exhausted for a session with a row and `adding` bytes.
 
     `of_repository` and `of_account` are the maximum numbers of open sessions; the query reads no
     more index entries than that.

@@ -80,7 +80,7 @@ class UploadWrap(NamedTuple):
 
 
 class Lease(NamedTuple):
-    """A worker process's right to append to a session, which its token proves."""
+    """A worker process's right to append to a session; `token` proves the right."""
 
     upload_id: str
     holder: str | None
@@ -244,7 +244,7 @@ def find_upload(tx: Connection, handle: str, name: str, upload_id: str, now: int
 def find_session_in(
     tx: Connection, handle: str, name: str, upload_id: str, now: int
 ) -> FoundSession | None:
-    """Return a session of this repository, with or without a row; None if that is missing."""
+    """Return a session of a repository, with or without a row; None if there is no repository."""
     row = tx.row(_FIND_HERE, handle=handle, name=name, upload_id=upload_id, now=now)
     if row is None:
         return None
@@ -254,7 +254,7 @@ def find_session_in(
 
 
 def advance_upload(tx: Connection, lease: Lease, received: ReceivedBytes, expires_at: int) -> bool:
-    """Record the received bytes of a session and release its lease.
+    """Write `received` to a session's row and release the session's lease.
 
     Return False if the lease was lost. Idempotent: run it again if its outcome is unknown.
     """
@@ -265,7 +265,10 @@ def advance_upload(tx: Connection, lease: Lease, received: ReceivedBytes, expire
 
 
 def record_received(tx: Connection, lease: Lease, received: ReceivedBytes, expires_at: int) -> bool:
-    """Record the staged bytes of a session and keep its lease; return False if it was lost."""
+    """Write `received`, whose bytes are staged, to a session's row, and keep the lease.
+
+    Return False if the lease was lost. Idempotent.
+    """
     return tx.execute(_NOTE, **_received(lease, received, expires_at)) == 1
 
 
@@ -320,7 +323,7 @@ def _digests_and_key(received: ReceivedBytes) -> dict[str, object]:
 
 
 def has_advanced(tx: Connection, upload_id: str, token: int, received: ReceivedBytes) -> bool:
-    """Return True if a session has no holder, this token and these received bytes."""
+    """Return True if a session has this token and these received bytes, and nobody holds it."""
     found = tx.row(
         _HAS_ADVANCED,
         upload_id=upload_id,
@@ -332,9 +335,10 @@ def has_advanced(tx: Connection, upload_id: str, token: int, received: ReceivedB
 
 
 def remove_upload(tx: Connection, ending: SessionEnd, now: int) -> bool:
-    """End a session; return False if its lease is lost, or it has ended or now has a row.
+    """End a session; delete its row, and keep a record of the end until the session's id expires.
 
-    The end is recorded until the session's id expires.
+    Return False if the lease was lost or, for a session without a row (`ending.lease` is None), if
+    the session has ended or has a row by now.
     """
     upload_id, lease, valid_until = ending
     if lease is None:

@@ -4,11 +4,11 @@ All wraps of an object belong to its current bytes. A transaction that writes or
 locked the object and holds the KMS key enabled.
 
 A wrap exists for the links and tombstones that read the object through its key. An object without
-links and tombstones keeps its wraps, so that a push or a recovery can still read it; they move to
-the quarantine with it.
+links and tombstones keeps its wraps, so that a push or a recovery can still read the object; the
+wraps move to the quarantine with the object.
 
-An object whose last wrap is gone is *shredded*: nobody can ever read its bytes. They go to the
-quarantine as bytes without a key, to be removed by the next collection. The row stays as long as
+An object whose last wrap is gone is *shredded*: nobody can ever read its bytes. The bytes go to the
+quarantine without a key, and the next collection removes them. The object's row stays as long as
 links and tombstones need it, for sizes and manifests. It has the state 'shredded', no bytes (its
 `stored_size` is 0, and its `stored_id` names nothing), and a push does not find it.
 """
@@ -21,7 +21,7 @@ from typing import Final, NamedTuple
 from sqlalchemy import ColumnElement, and_, bindparam, exists, null, or_, select, text, union
 
 from cloudcore.db.base import Connection
-from cloudcore.db.rows import ZERO, given, insert_or_change
+from cloudcore.db.rows import ZERO, find_all, given, insert_or_change
 from cloudcore.db.statement import Statement, listed, text_list
 from cloudcore.kms.key import KeyState
 from cloudcore.kms.rows import hold_key, kms_keys
@@ -52,7 +52,7 @@ class ObjectReference(NamedTuple):
 
     repository_id: str
     kms_key_id: str | None
-    """The KMS key through which it reads the object, or None if the object is plain."""
+    """The KMS key through which the repository reads the object; None if the object is plain."""
 
 
 _FIND: Final = Statement(
@@ -117,8 +117,8 @@ def put_wrap(
 ) -> bool:
     """Insert or replace the wrap of an object under a KMS key.
 
-    Return False, and change nothing, if the key is not enabled. It cannot be disabled until `tx`
-    ends. The caller has locked the object.
+    Return False, and change nothing, if the key is not enabled. An enabled key cannot be disabled
+    until `tx` ends. The caller has locked the object.
     """
     if hold_key(tx, account_id, kms_key_id) != "enabled":
         return False
@@ -149,8 +149,8 @@ def drop_other_wraps(
 ) -> None:
     """Delete the wraps of an object except those under these KMS keys.
 
-    Call it after the object got new bytes and wraps under these keys; the other wraps belong to its
-    old bytes.
+    Call this after the object got new bytes and wraps under these keys; the other wraps belong to
+    the old bytes.
     """
     ids = text_list(kms_key_ids)
     tx.execute(_DROP_OTHERS, account_id=account_id, object_id=object_id, kms_key_ids=ids)
@@ -163,8 +163,7 @@ def drop_all_wraps(tx: Connection, account_id: str, object_id: str) -> None:
 
 def find_uses(tx: Connection, account_id: str, object_id: str) -> list[ObjectReference]:
     """Return the repositories that use an object, and the KMS keys they read it through."""
-    rows = tx.rows(_USES, account_id=account_id, object_id=object_id)
-    return [ObjectReference(row[0], row[1]) for row in rows]
+    return find_all(tx, ObjectReference, _USES, account_id=account_id, object_id=object_id)
 
 
 def seal_uses(
@@ -187,16 +186,15 @@ def unseal_uses(tx: Connection, account_id: str, object_id: str) -> None:
 
 
 _o = blob_objects.c
-_b = deleted_manifest_blobs.c
 _OVER: Final[ColumnElement[int]] = ZERO
 """The `swept_at` of shredded bytes: so long ago that their quarantine is over at once."""
 
 _IS_NEEDED: Final = or_(
     exists().where(_l.object_id == _w.object_id, _l.kms_key_id == _w.kms_key_id),
-    exists().where(_b.object_id == _w.object_id, _b.kms_key_id == _w.kms_key_id),
+    exists().where(_d.object_id == _w.object_id, _d.kms_key_id == _w.kms_key_id),
 )
 _IS_REFERRED: Final = or_(
-    exists().where(_l.object_id == _w.object_id), exists().where(_b.object_id == _w.object_id)
+    exists().where(_l.object_id == _w.object_id), exists().where(_d.object_id == _w.object_id)
 )
 _DROP: Final = Statement(
     blob_object_keys.delete().where(
@@ -228,7 +226,7 @@ _SHRED: Final = Statement(
 
 
 def drop_unused_wraps(tx: Connection, account_id: str, object_ids: Iterable[str]) -> None:
-    """Delete wraps of these objects that no link or tombstone needs; shred objects with none left.
+    """Delete these objects' wraps that no link or tombstone needs; shred objects without a wrap.
 
     The caller has locked the objects, and has changed their links, tombstones or wraps. An object
     that has neither links nor tombstones keeps its wraps.
@@ -239,10 +237,10 @@ def drop_unused_wraps(tx: Connection, account_id: str, object_ids: Iterable[str]
 
 
 def shred_unreadable(tx: Connection, account_id: str, object_ids: Sequence[str]) -> tuple[int, int]:
-    """Shred those of these objects that are sealed and have no wrap left.
+    """Shred those of these objects that are sealed and have no wrap left, or only erased ones.
 
-    Erased wraps do not count. Return the number of shredded objects and of their stored bytes. The
-    caller has locked the objects.
+    Return the number of shredded objects and of their stored bytes. The caller has locked the
+    objects.
     """
     of = {"account_id": account_id, "ids": text_list(object_ids)}
     found = tx.rows(_FIND_UNREADABLE, **of)

@@ -1,4 +1,4 @@
-"""Queries of background work over all accounts. Requests only undo or count (`collection`).
+"""Queries of background work over all accounts; requests use only a few of those in `collection`.
 
 - `collection`: delete unreferenced content
 - `audit`, `wrap_audit`: fsck

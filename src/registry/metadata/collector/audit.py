@@ -1,4 +1,4 @@
-"""Queries of fsck: all objects, sessions and manifests in pages, and counters with recounts."""
+"""Queries of fsck: upload sessions, manifests, rows without a parent, counters with recounts."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class SessionRow(NamedTuple):
 
 
 class ManifestBody(NamedTuple):
-    """A manifest with its bytes (None if lost) and the numbers of its edges."""
+    """A manifest with its bytes (None if lost), and how many edges to blobs and children it has."""
 
     id: str
     repository: str
@@ -138,20 +138,17 @@ def _documents(
     )
 
 
-def _live_documents() -> sa.Select[Any]:
-    return _documents(
-        manifests,
-        manifest_blobs.c.manifest_id,
-        missing_blobs.c.manifest_id,
-        manifest_children.c.parent_id,
-    )
-
-
-_MANIFESTS: Final = _after(_live_documents(), _m.id)
+_LIVE: Final = _documents(
+    manifests,
+    manifest_blobs.c.manifest_id,
+    missing_blobs.c.manifest_id,
+    manifest_children.c.parent_id,
+)
+_MANIFESTS: Final = _after(_LIVE, _m.id)
 _OF_REPOSITORY: Final = given(_m.repository_id)
 _SAMPLES: Final = (
-    paged(_live_documents().where(_OF_REPOSITORY).order_by(_m.id.desc())),
-    paged(_live_documents().where(_OF_REPOSITORY).order_by(_m.id)),
+    paged(_LIVE.where(_OF_REPOSITORY).order_by(_m.id.desc())),
+    paged(_LIVE.where(_OF_REPOSITORY).order_by(_m.id)),
     paged(
         _documents(
             deleted_manifests,
@@ -247,7 +244,7 @@ def totals(tx: Connection) -> tuple[int, int]:
 
 
 def owned(tx: Connection, ids: Sequence[str]) -> set[str]:
-    """Return those of `ids` under which an object, live or quarantined, or a session has bytes."""
+    """Return those of `ids` that name bytes of an object, live or quarantined, or of a session."""
     return {row[0] for row in tx.rows(_OWNED, ids=text_list(ids))}
 
 
@@ -272,18 +269,18 @@ def sample_manifests(tx: Connection, repository_id: str, limit: int) -> list[Man
 
 def dangling_tags(tx: Connection) -> list[tuple[str, str]]:
     """Return (name, manifest id) of tags without a manifest, which foreign keys should prevent."""
-    return [(row[0], row[1]) for row in tx.rows(_DANGLING_TAGS)]
+    return list(tx.rows(_DANGLING_TAGS))
 
 
 def dangling_links(tx: Connection) -> list[tuple[str, str]]:
     """Return (digest, object id) of links without an object, which foreign keys should prevent."""
-    return [(row[0], row[1]) for row in tx.rows(_DANGLING_LINKS)]
+    return list(tx.rows(_DANGLING_LINKS))
 
 
 def miscounts(tx: Connection, after: str, limit: int) -> tuple[list[Miscount], str | None]:
-    """Return wrong counters of the next `limit` repositories after the id `after`.
+    """Return the wrong counters of the next `limit` repositories after the id `after`.
 
-    Also return the last repository's id, or None if no repository was left.
+    The second value is the last of these repositories' ids; None if there were none.
     """
     rows = tx.rows(_REPOSITORIES, after=after, limit=limit)
     found = [

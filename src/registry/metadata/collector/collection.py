@@ -4,10 +4,10 @@ There are four steps, each in its own transaction. Until the last, a push or `en
 undoes them:
 
 - a link that no manifest references is deleted when its grace period is over;
-- an object without links and tombstones is *condemned*; of an object that still has some, the wraps
-  that these do not need are deleted;
-- after a delay its row is *swept*: moved to the quarantine. Foreign keys prevent that while
-  anything references the object. The bytes stay, and can be recovered;
+- an object without links and tombstones is *condemned*; an object that still has some loses the
+  wraps that none of them needs;
+- after a delay the row of a condemned object is *swept*: moved to the quarantine. Foreign keys
+  prevent that while anything references the object. The bytes stay, and can be recovered;
 - after another delay the bytes are *removed*, then the row in quarantine; for an inline object,
   both in one transaction.
 
@@ -23,10 +23,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
 from typing import Any, Final, Literal, NamedTuple
 
-from sqlalchemy import Select, and_, bindparam, exists, func, or_, select, text
+from sqlalchemy import and_, bindparam, exists, func, or_, select, text
 
 from cloudcore.db.base import Connection
-from cloudcore.db.rows import ONE, ZERO, find_all, given, total
+from cloudcore.db.rows import ZERO, columns_of, find_all, first, given, total
 from cloudcore.db.statement import Statement, listed, page, paged, text_list
 from cloudcore.identity.tables import accounts
 from cloudcore.kms.rows import kms_keys
@@ -69,7 +69,7 @@ class UnreferencedLink(NamedTuple):
 
 
 class Swept(NamedTuple):
-    """Bytes in quarantine: their object's row was deleted, or has other bytes now."""
+    """The stored bytes of a condemned object, or bytes in quarantine."""
 
     id: str
     account_id: str
@@ -90,17 +90,19 @@ class Removable(NamedTuple):
 
 
 class Amount(NamedTuple):
-    """A number of blobs and their size on disk."""
+    """A number of blobs and their size."""
 
     blobs: int
     stored_bytes: int
+    """Bytes on disk; for unreferenced links, the size of the blobs as pushed."""
 
 
 _IS_UNREFERENCED: Final = _l.manifest_refs == ZERO
 _IS_CONDEMNED: Final = _o.state == text("'condemned'")
-_IS_REFERRED: Final = or_(
+IS_REFERRED: Final = or_(
     exists().where(_l.object_id == _o.id), exists().where(_b.object_id == _o.id)
 )
+"""The condition that a link or a tombstone references an object."""
 
 _UNREFERENCED: Final = paged(
     select(_l.repository_id, _l.digest, _l.object_id)
@@ -123,33 +125,30 @@ _UNLINK: Final = Statement(
 )
 _CONDEMN: Final = Statement(
     blob_objects.update()
-    .where(
-        given(_o.account_id), _o.id.in_(listed("ids")), _o.state == text("'live'"), ~_IS_REFERRED
-    )
+    .where(given(_o.account_id), _o.id.in_(listed("ids")), _o.state == text("'live'"), ~IS_REFERRED)
     .values(state=text("'condemned'"), condemned_at=bindparam("now"))
 )
 _CONDEMNED: Final = paged(
-    select(*(_o[name] for name in Swept._fields))
+    columns_of(blob_objects, Swept._fields)
     .where(given(_o.account_id), _IS_CONDEMNED, _o.condemned_at <= bindparam("before"))
     .order_by(_o.condemned_at)
     .with_for_update(skip_locked=True)
 )
 _UNMARK_REFERRED: Final = Statement(
     blob_objects.update()
-    .where(given(_o.account_id), _o.id.in_(listed("ids")), _IS_CONDEMNED, _IS_REFERRED)
+    .where(given(_o.account_id), _o.id.in_(listed("ids")), _IS_CONDEMNED, IS_REFERRED)
     .values(state=text("'live'"), condemned_at=text("NULL"))
     .returning(_o.id)
 )
 _UNLINKED_EDGES: Final = Statement(
     # No join: SQLite has no statistics and would begin with all manifests.
-    select(_e.digest)
-    .where(
-        _e.digest.in_(listed("digests")),
-        ~exists().where(_l.repository_id == _e.repository_id, _l.digest == _e.digest),
-        exists().where(_m.id == _e.manifest_id, given(_m.account_id)),
+    first(
+        select(_e.digest).where(
+            _e.digest.in_(listed("digests")),
+            ~exists().where(_l.repository_id == _e.repository_id, _l.digest == _e.digest),
+            exists().where(_m.id == _e.manifest_id, given(_m.account_id)),
+        )
     )
-    .limit(ONE)
-    .offset(ZERO)
 )
 _QUARANTINE: Final = Statement(
     quarantine_bytes(_o.id, NOW, given(_o.account_id), _o.id.in_(listed("ids")))
@@ -190,7 +189,7 @@ _FINISH_REMOVAL: Final = Statement(
     .returning(_q.stored_size, _q.is_inline, _q.stored_id)
 )
 _RECOVERABLE: Final = Statement(
-    select(*(_q[name] for name in Swept._fields)).where(
+    columns_of(quarantined_objects, Swept._fields).where(
         given(_q.account_id, _q.digest),
         _q.removal_began_at.is_(None),
         or_(_q.encoding == text("'plain'"), exists().where(_qk.quarantined_id == _q.id)),
@@ -206,10 +205,7 @@ _RELEASE: Final = Statement(quarantined_objects.delete().where(given(_q.account_
 
 _FORGET_SHREDDED: Final = Statement(
     blob_objects.delete().where(
-        given(_o.account_id),
-        _o.id.in_(listed("ids")),
-        _o.state == text("'shredded'"),
-        ~_IS_REFERRED,
+        given(_o.account_id), _o.id.in_(listed("ids")), _o.state == text("'shredded'"), ~IS_REFERRED
     )
 )
 
@@ -229,44 +225,33 @@ _AMOUNTS: Final[Mapping[CollectionStage, Statement]] = {
 }
 
 
-def _due() -> Select[Any]:
-    """Build a query for accounts with content that is due for collection."""
-    account_id = accounts.c.id
-    return (
-        select(account_id)
-        .where(
-            account_id > bindparam("after"),
-            or_(
-                exists().where(
-                    and_(
-                        _l.account_id == account_id,
-                        _IS_UNREFERENCED,
-                        _l.touched_at <= bindparam("touched_before"),
-                    )
-                ),
-                exists().where(
-                    and_(
-                        _o.account_id == account_id,
-                        _IS_CONDEMNED,
-                        _o.condemned_at <= bindparam("condemned_before"),
-                    )
-                ),
-                exists().where(
-                    and_(_q.account_id == account_id, _q.swept_at <= bindparam("swept_before"))
-                ),
+_account_id = accounts.c.id
+_DUE: Final = paged(
+    select(_account_id)
+    .where(
+        _account_id > bindparam("after"),
+        or_(
+            exists().where(
+                _l.account_id == _account_id,
+                _IS_UNREFERENCED,
+                _l.touched_at <= bindparam("touched_before"),
             ),
-        )
-        .order_by(account_id)
+            exists().where(
+                _o.account_id == _account_id,
+                _IS_CONDEMNED,
+                _o.condemned_at <= bindparam("condemned_before"),
+            ),
+            exists().where(_q.account_id == _account_id, _q.swept_at <= bindparam("swept_before")),
+        ),
     )
-
-
-_DUE: Final = paged(_due())
+    .order_by(_account_id)
+)
 
 
 def unreferenced_links(
     tx: Connection, account_id: str, before: int, limit: int
 ) -> list[UnreferencedLink]:
-    """Return up to `limit` unreferenced links that were last touched at or before `before`."""
+    """Return up to `limit` unreferenced links last touched at or before `before`, oldest first."""
     return find_all(
         tx, UnreferencedLink, _UNREFERENCED, account_id=account_id, before=before, limit=limit
     )
@@ -275,7 +260,7 @@ def unreferenced_links(
 def unlink_unreferenced(
     tx: Connection, account_id: str, links: Sequence[UnreferencedLink], before: int
 ) -> int:
-    """Delete the `links` that are still unreferenced and were not touched since; return how many.
+    """Delete those `links` that are unreferenced and untouched since `before`; return how many.
 
     Raise `ConstraintViolated` if a manifest references one of these links after all, because its
     `manifest_refs` is wrong.
@@ -296,8 +281,9 @@ def lock_objects(tx: Connection, account_id: str, object_ids: Iterable[str]) -> 
 def condemn(tx: Connection, account_id: str, object_ids: Iterable[str], now: int) -> int:
     """Condemn those of these objects that no link or tombstone references; return how many.
 
-    Delete the other objects' wraps that their links and tombstones do not need. The caller must
-    lock the objects before it deletes what references them.
+    Of the other objects, delete the wraps that no link or tombstone needs. Delete the rows of
+    unreferenced shredded objects. The caller must lock the objects before it deletes their links or
+    tombstones.
     """
     found = sorted(object_ids)
     drop_unused_wraps(tx, account_id, found)
@@ -320,7 +306,7 @@ def lock_condemned(tx: Connection, account_id: str, before: int, limit: int) -> 
 
 
 def unmark_referred(tx: Connection, account_id: str, object_ids: Sequence[str]) -> set[str]:
-    """Make condemned objects that are referenced live again; return their ids."""
+    """Make condemned objects live again if a link or tombstone references them; return the ids."""
     rows = tx.rows(_UNMARK_REFERRED, account_id=account_id, ids=text_list(object_ids))
     return {row[0] for row in rows}
 
@@ -328,7 +314,7 @@ def unmark_referred(tx: Connection, account_id: str, object_ids: Sequence[str]) 
 def unlinked_edge(tx: Connection, account_id: str, digests: Sequence[str]) -> str | None:
     """Return one of `digests` that a manifest references without a link in its repository, or None.
 
-    Foreign keys prevent that; if one is returned, links were lost.
+    Foreign keys should prevent that: if a digest is returned, links were lost.
     """
     row = tx.row(_UNLINKED_EDGES, account_id=account_id, digests=text_list(digests))
     return row[0] if row else None
@@ -354,7 +340,7 @@ def begin_removal(
 ) -> list[Removable]:
     """Begin to remove up to `limit` quarantined objects swept at or before `before`; return them.
 
-    Once this is committed, they cannot be recovered, and their bytes may be deleted.
+    Once this is committed, the objects cannot be recovered, and their bytes may be deleted.
     """
     return find_all(
         tx, Removable, _BEGIN_REMOVAL, account_id=account_id, before=before, now=now, limit=limit
@@ -362,9 +348,9 @@ def begin_removal(
 
 
 def finish_removal(tx: Connection, stored_ids: Sequence[str]) -> Amount:
-    """Delete objects from quarantine, with the bytes of inline ones; return the amount deleted.
+    """Delete the quarantine's rows of objects whose removal has begun; return the amount deleted.
 
-    The store has already deleted the bytes of the others.
+    The bytes of inline objects are deleted here; all other bytes are already gone from the store.
     """
     rows = tx.rows(_FINISH_REMOVAL, ids=text_list(stored_ids))
     inline = [row[2] for row in rows if row[1]]

@@ -1,4 +1,4 @@
-"""Generations: ids of successive states of this database, which a backup also contains."""
+"""Generations: ids of successive states of this database; a backup contains them too."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from sqlalchemy.dialects.postgresql import insert
 
 from cloudcore.clock import MICROSECONDS
 from cloudcore.db.base import Connection
-from cloudcore.db.rows import ONE, ZERO, given
+from cloudcore.db.rows import first, given
 from cloudcore.db.statement import Statement
 from cloudcore.identity.tables import accounts
 from registry.metadata.blobs.inline import drop_quarantined_bodies
@@ -43,11 +43,11 @@ _NEWEST: Final = tuple(
     )
 )
 _NEWEST_STORED: Final = Statement(
-    select(blob_objects.c.stored_id, blob_objects.c.stored_size)
-    .where(~blob_objects.c.is_inline, HAS_BYTES, blob_objects.c.damage.is_(None))
-    .order_by(blob_objects.c.stored_id.desc())
-    .limit(ONE)
-    .offset(ZERO)
+    first(
+        select(blob_objects.c.stored_id, blob_objects.c.stored_size)
+        .where(~blob_objects.c.is_inline, HAS_BYTES, blob_objects.c.damage.is_(None))
+        .order_by(blob_objects.c.stored_id.desc())
+    )
 )
 _FIRST_ACCOUNT: Final = Statement(select(func.min(accounts.c.id)))
 _UNFINISHED: Final = (
@@ -95,9 +95,9 @@ def follow(tx: Connection, noted: str | None, generation: str, now: int) -> bool
 
 
 def accept(tx: Connection, generation: str, now: int) -> None:
-    """Insert a generation by which an operator accepts this database.
+    """Insert a generation, and record that an operator accepts this database.
 
-    All stored bytes from before `now` that have no row are then orphans, however many they are.
+    Stored bytes from before `now` that have no row then count as orphans, however many there are.
     """
     tx.execute(_ADD, id=generation, now=now, accepted_at=now)
 
@@ -115,7 +115,7 @@ def newest_owner(tx: Connection) -> str:
 
 
 def newest_stored(tx: Connection) -> tuple[str, int] | None:
-    """Return id and size of the newest bytes that the blob store must have, or None."""
+    """Return the stored id and size of the newest object that the blob store must have, or None."""
     row = tx.row(_NEWEST_STORED)
     return None if row is None else (row[0], row[1])
 

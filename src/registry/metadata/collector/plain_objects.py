@@ -1,7 +1,7 @@
 """Queries of the run that seals plain objects: the remaining objects, and their KMS keys.
 
-The index ``ix_blob_objects_plain`` lists plain objects by account and id. Sealed objects leave it,
-so no other record of a run's progress is needed.
+The index ``ix_blob_objects_plain`` lists plain objects by account and id. A sealed object leaves
+the index, so no other record of a run's progress is needed.
 """
 
 from __future__ import annotations
@@ -73,12 +73,12 @@ _OF_ACCOUNT: Final = _bounded(given(_o.account_id))
 
 
 def next_plain(tx: Connection, after: Position, limit: int) -> list[ObjectRow]:
-    """Return up to `limit` undamaged plain objects after a position, in order."""
+    """Return up to `limit` undamaged plain objects after a position, sorted by position."""
     return find_all(tx, ObjectRow, _NEXT, after_account=after[0], after_id=after[1], limit=limit)
 
 
 def sealing_keys(tx: Connection, account_id: str, object_id: str) -> list[SharedKey]:
-    """Return the effective KMS keys of repositories with a link or deleted image of an object."""
+    """Return the KMS keys that repositories with a link or tombstone of an object write under."""
     uses = find_uses(tx, account_id, object_id)
     return effective_keys(tx, account_id, {use.repository_id for use in uses})
 
@@ -89,7 +89,7 @@ def count_plain(tx: Connection) -> PlainTotals:
 
 
 def estimate_plain(tx: Connection) -> PlainTotals:
-    """Count at most `MOST_COUNTED` plain objects; damaged ones are not counted separately."""
+    """Count at most `MOST_COUNTED` plain objects; `damaged_count` stays 0."""
     return _totals(tx, _ESTIMATE)
 
 

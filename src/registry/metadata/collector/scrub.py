@@ -1,4 +1,4 @@
-"""Queries of the scrub: objects and manifests in the order of verification.
+"""Queries of the scrub: objects of a repository, manifest bodies, and the oldest verification.
 
 The index ``ix_blob_objects_verified_at`` lists undamaged objects, sorted by the last verification
 (0: never, or unknown). So no other record of a scrub's progress is needed.
@@ -50,7 +50,7 @@ class ManifestUse(NamedTuple):
     repository: str
     digest: str
     tags: Sequence[str]
-    """The image's tags and those of indexes that list it; at most the first five, sorted."""
+    """The image's tags and the tags of indexes that list the image; the first five, sorted."""
 
     def __str__(self) -> str:
         """Return the image's name, as in pull commands, and its tags."""
@@ -98,7 +98,10 @@ _IMAGES: Final = paged(
 def objects_of_repository(
     tx: Connection, repository_id: str, verified_before: int, after: str, limit: int
 ) -> list[ObjectRow]:
-    """Return a page of a repository's objects, last verified before a time, sorted by digest."""
+    """Return up to `limit` objects of a repository last verified before `verified_before`.
+
+    The objects are sorted by digest, beginning after the digest `after`.
+    """
     return find_all(
         tx,
         ObjectRow,
@@ -111,7 +114,7 @@ def objects_of_repository(
 
 
 def oldest_verified_at(tx: Connection) -> int | None:
-    """Return the time of the oldest verification of all undamaged objects; None without objects.
+    """Return the oldest time at which an undamaged object was last verified; None without objects.
 
     An object that was never verified counts as verified when it was stored.
     """
@@ -120,7 +123,10 @@ def oldest_verified_at(tx: Connection) -> int | None:
 
 
 def stored_manifests(tx: Connection, after: tuple[str, str], limit: int) -> list[AccountManifest]:
-    """Return a page of manifest bodies, also of deleted images, sorted by account id and digest."""
+    """Return up to `limit` manifest bodies, also of deleted images, after (account id, digest).
+
+    The bodies are sorted by account id and digest.
+    """
     return find_all(
         tx, AccountManifest, _BODIES, after_account=after[0], after_digest=after[1], limit=limit
     )

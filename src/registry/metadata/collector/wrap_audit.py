@@ -11,6 +11,7 @@ from cloudcore.db.base import Connection
 from cloudcore.db.rows import ZERO, find_all, given
 from cloudcore.db.statement import Statement, paged
 from cloudcore.kms.rows import kms_keys
+from registry.metadata.collector.collection import IS_REFERRED
 from registry.metadata.control_tables import deleted_manifest_blobs
 from registry.metadata.tables import blob_object_keys, blob_objects, repository_blobs
 
@@ -22,9 +23,6 @@ _m = kms_keys.c
 _IS_SEALED: Final = _o.encoding == sa.text("'sealed'")
 _IS_SHREDDED: Final = _o.state == sa.text("'shredded'")
 _HAS_WRAP: Final = sa.exists().where(_k.object_id == _o.id, _k.wrapped_data_key.is_not(None))
-_IS_REFERRED: Final = sa.or_(
-    sa.exists().where(_l.object_id == _o.id), sa.exists().where(_b.object_id == _o.id)
-)
 
 
 class ObjectFault(NamedTuple):
@@ -54,7 +52,7 @@ def _faulty_uses(uses: sa.Table) -> Statement:
     """Build a query for links or tombstones whose KMS key does not fit their object."""
     u = uses.c
     has_wrap = sa.exists().where(_k.object_id == u.object_id, _k.kms_key_id == u.kms_key_id)
-    return _faults(
+    return paged(
         sa.select(_o.id, _o.digest, u.kms_key_id)
         .select_from(uses)
         .join(blob_objects, _o.id == u.object_id)
@@ -70,16 +68,12 @@ def _faulty_uses(uses: sa.Table) -> Statement:
 
 def _faulty_objects(*where: sa.ColumnElement[bool]) -> Statement:
     none: sa.ColumnElement[Any] = sa.literal_column("NULL")
-    return _faults(sa.select(_o.id, _o.digest, none).where(*where))
+    return paged(sa.select(_o.id, _o.digest, none).where(*where))
 
 
 def _faulty_wraps(*where: sa.ColumnElement[bool]) -> Statement:
     wraps = sa.select(_o.id, _o.digest, _k.kms_key_id).select_from(blob_object_keys)
-    return _faults(wraps.join(blob_objects, _o.id == _k.object_id).where(*where))
-
-
-def _faults(query: sa.Select[Any]) -> Statement:
-    return paged(query)
+    return paged(wraps.join(blob_objects, _o.id == _k.object_id).where(*where))
 
 
 _FAULTS: Final[Mapping[str, Statement]] = {
@@ -94,16 +88,15 @@ _FAULTS: Final[Mapping[str, Statement]] = {
     ),
     "it is plain, and has a wrapped data key": _faulty_wraps(~_IS_SEALED),
     "it has a data key wrapped under a key that nothing reads it through": _faulty_wraps(
-        _IS_REFERRED,
+        IS_REFERRED,
         ~sa.exists().where(_l.object_id == _o.id, _l.kms_key_id == _k.kms_key_id),
         ~sa.exists().where(_b.object_id == _o.id, _b.kms_key_id == _k.kms_key_id),
     ),
     "it is shredded, and still has bytes, a data key or the place of a whole one": _faulty_objects(
-        _IS_SHREDDED,
-        sa.or_(_HAS_WRAP, _o.is_current, _o.is_inline, _o.stored_size > ZERO),
+        _IS_SHREDDED, sa.or_(_HAS_WRAP, _o.is_current, _o.is_inline, _o.stored_size > ZERO)
     ),
     "it is shredded, and its row is left though nothing needs it": _faulty_objects(
-        _IS_SHREDDED, ~_IS_REFERRED
+        _IS_SHREDDED, ~IS_REFERRED
     ),
 }
 _UNERASED: Final = paged(
@@ -170,14 +163,12 @@ def stored_wraps(tx: Connection, after: tuple[str, str], limit: int) -> list[Sto
 
 
 def is_wrap(tx: Connection, wrap: StoredWrap) -> bool:
-    """Return True if the wrap still exists, and its object still has the same bytes."""
-    return (
-        tx.row(
-            _IS_WRAP,
-            object_id=wrap.object_id,
-            kms_key_id=wrap.kms_key_id,
-            wrapped=wrap.wrapped_data_key,
-            stored_id=wrap.stored_id,
-        )
-        is not None
+    """Return True if the wrap exists unchanged, and its object still has the same bytes."""
+    found = tx.row(
+        _IS_WRAP,
+        object_id=wrap.object_id,
+        kms_key_id=wrap.kms_key_id,
+        wrapped=wrap.wrapped_data_key,
+        stored_id=wrap.stored_id,
     )
+    return found is not None

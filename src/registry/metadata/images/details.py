@@ -1,7 +1,7 @@
 """Images as the control plane lists them: manifests with their tags, newest first.
 
-Whatever the filter, a page is a range of an index by id, so its cost does not depend on its
-position.
+Whatever the filter, a page is a range of a database index on ids, so its cost does not depend on
+its position.
 """
 
 from __future__ import annotations
@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from enum import Enum
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
-from sqlalchemy import Select, bindparam, func, select
+from sqlalchemy import bindparam, func, select
 
 from cloudcore.db.base import Connection, Row
-from cloudcore.db.rows import ZERO, find_one, given
+from cloudcore.db.rows import ZERO, columns_of, count, find_one, given
 from cloudcore.db.statement import Statement, listed, page_planned_once, paged, text_list, unseen
 from registry.metadata.control_tables import PIN_HOLDS, image_pins
 from registry.metadata.images.manifests import HAS_SUBJECT, IS_OF_TYPE
@@ -39,7 +39,7 @@ class TagStatus(Enum):
 class ImageRow(NamedTuple):
     """An image: a manifest of one repository.
 
-    An image may have thousands of tags, so read images by a `Large` query.
+    An image may have thousands of tags, so read images by a `cloudcore.db.base.Large` query.
     """
 
     id: str
@@ -65,27 +65,21 @@ class ManifestDocument(NamedTuple):
     body: bytes
 
 
-def _images() -> Select[Any]:
-    return select(*(_m[name] for name in ImageRow._fields[:-1])).where(
-        _m.repository_id == unseen("repository_id", _m.repository_id.type)
-    )
-
-
-def _newest() -> Select[Any]:
-    return _images().where(_m.id < unseen("before", _m.id.type)).order_by(_m.id.desc())
-
-
+_IMAGES: Final = columns_of(manifests, ImageRow._fields[:-1]).where(
+    _m.repository_id == unseen("repository_id", _m.repository_id.type)
+)
+_NEWEST: Final = _IMAGES.where(_m.id < unseen("before", _m.id.type)).order_by(_m.id.desc())
 _IS_TAGGED: Final = _m.tag_count > ZERO  # both repeat the partial index's condition
 _IS_UNTAGGED: Final = _m.tag_count == ZERO
 _LIST: Final = {
-    TagStatus.ANY: Statement(page_planned_once(_newest())),
-    TagStatus.TAGGED: Statement(page_planned_once(_newest().where(_IS_TAGGED))),
-    TagStatus.UNTAGGED: Statement(page_planned_once(_newest().where(_IS_UNTAGGED))),
+    TagStatus.ANY: Statement(page_planned_once(_NEWEST)),
+    TagStatus.TAGGED: Statement(page_planned_once(_NEWEST.where(_IS_TAGGED))),
+    TagStatus.UNTAGGED: Statement(page_planned_once(_NEWEST.where(_IS_UNTAGGED))),
 }
-_BY_IDS: Final = Statement(_images().where(_m.id.in_(listed("ids"))))
-_BY_DIGEST: Final = Statement(_images().where(given(_m.digest)))
+_BY_IDS: Final = Statement(_IMAGES.where(_m.id.in_(listed("ids"))))
+_BY_DIGEST: Final = Statement(_IMAGES.where(given(_m.digest)))
 _BY_PREFIX: Final = paged(
-    _images().where(_m.digest > bindparam("prefix"), _m.digest < bindparam("after"))
+    _IMAGES.where(_m.digest > bindparam("prefix"), _m.digest < bindparam("after"))
 )
 _TAGS: Final = Statement(
     select(_t.manifest_id, _t.name)
@@ -100,15 +94,13 @@ _DOCUMENT: Final = Statement(
     )
     .where(given(_m.repository_id), _m.id == bindparam("manifest_id"))
 )
-_REFERRERS: Final = Statement(page_planned_once(_newest().where(HAS_SUBJECT, IS_OF_TYPE)))
+_REFERRERS: Final = Statement(page_planned_once(_NEWEST.where(HAS_SUBJECT, IS_OF_TYPE)))
 _COUNT_REFERRERS: Final = Statement(
     select(func.count()).where(given(_m.repository_id), HAS_SUBJECT, IS_OF_TYPE)
 )
 _PINS: Final = Statement(
     select(_p.manifest_id, _p.name).where(
-        given(_p.repository_id),
-        _p.manifest_id.in_(listed("ids")),
-        PIN_HOLDS,
+        given(_p.repository_id), _p.manifest_id.in_(listed("ids")), PIN_HOLDS
     )
 )
 
@@ -182,17 +174,8 @@ def count_images_about(
 
     An empty `artifact_type` means any.
     """
-    total = 0
-    for subject in subjects:
-        row = tx.row(
-            _COUNT_REFERRERS,
-            repository_id=repository_id,
-            subject=subject,
-            artifact_type=artifact_type,
-        )
-        assert row is not None
-        total += int(row[0])
-    return total
+    of = {"repository_id": repository_id, "artifact_type": artifact_type}
+    return sum(count(tx, _COUNT_REFERRERS, **of, subject=subject) for subject in subjects)
 
 
 def pins_of(

@@ -7,10 +7,9 @@ from enum import Enum
 from typing import Any, Final, NamedTuple
 
 from sqlalchemy import Select, and_, bindparam, case, literal_column, or_, select
-from sqlalchemy.dialects.postgresql import insert
 
 from cloudcore.db.base import Connection, Row
-from cloudcore.db.rows import bound, count, find_one, given, value
+from cloudcore.db.rows import bound, columns_of, count, find_one, given, insert_new, value
 from cloudcore.db.statement import Statement, listed, paged, text_list
 from cloudcore.identity.tables import accounts
 from registry.metadata.control_tables import deleted_manifests
@@ -148,20 +147,14 @@ _BY_TAG: Final = Statement(_with_body(_TAGGED_ONE))
 _BY_DIGEST: Final = Statement(_with_body(_NAMED_ONE))
 _SEE_BY_TAG: Final = Statement(_TAGGED_ONE)
 _SEE_BY_DIGEST: Final = Statement(_NAMED_ONE)
-_ROW: Final = Statement(
-    select(*(_m[name] for name in ManifestRow._fields)).where(given(_m.repository_id, _m.digest))
-)
+_COLUMNS: Final = columns_of(manifests, ManifestRow._fields)
+_ROW: Final = Statement(_COLUMNS.where(given(_m.repository_id, _m.digest)))
 _ROWS: Final = Statement(
-    select(*(_m[name] for name in ManifestRow._fields))
-    .where(given(_m.repository_id), _m.digest.in_(listed("digests")))
+    _COLUMNS.where(given(_m.repository_id), _m.digest.in_(listed("digests")))
     .order_by(_m.digest)
     .with_for_update(key_share=True)
 )
-_ADD_BODY: Final = Statement(
-    insert(manifest_bodies)
-    .values(account_id=bindparam("account_id"), digest=bindparam("digest"), body=bindparam("body"))
-    .on_conflict_do_nothing()
-)
+_ADD_BODY: Final = Statement(insert_new(manifest_bodies, ("account_id", "digest", "body")))
 _OF_BODY: Final = given(_b.account_id, _b.digest)
 _HOLD_BODY: Final = Statement(
     select(_b.body == bindparam("body")).where(_OF_BODY).with_for_update(read=True, key_share=True)
@@ -176,9 +169,7 @@ _ADD_BLOB_EDGES: Final = Statement(
     manifest_blobs.insert().from_select(
         ["manifest_id", "digest", "repository_id"],
         select(
-            value("manifest_id", _m.id),
-            repository_blobs.c.digest,
-            repository_blobs.c.repository_id,
+            value("manifest_id", _m.id), repository_blobs.c.digest, repository_blobs.c.repository_id
         ).where(
             given(repository_blobs.c.repository_id),
             repository_blobs.c.digest.in_(listed("digests")),
@@ -298,7 +289,10 @@ def find_manifests(
 
 
 def add_manifest(tx: Connection, new: NewManifest, body: bytes, now: int) -> BodyComparison:
-    """Insert a manifest and, like `keep_body`, its body; return how the body compared."""
+    """Insert a manifest and its body (see `keep_body`).
+
+    Return how the body compares with the account's stored copy.
+    """
     of_body = {"account_id": new.account_id, "digest": new.digest}
     if tx.execute(_ADD_BODY, **of_body, body=body):
         kept = BodyComparison.NEW
@@ -309,10 +303,10 @@ def add_manifest(tx: Connection, new: NewManifest, body: bytes, now: int) -> Bod
 
 
 def keep_body(tx: Connection, account_id: str, digest: str, body: bytes) -> BodyComparison:
-    """Insert a manifest's body, or replace a damaged copy; return how the body compared with it.
+    """Insert a manifest's body unless the account has a copy; replace a copy that is damaged.
 
-    The caller has verified `body` against `digest`. The row is locked against deletion until the
-    transaction ends.
+    Return how `body` compares with the copy. The caller has verified `body` against `digest`. The
+    row is locked against deletion until the transaction ends.
     """
     of_body = {"account_id": account_id, "digest": digest}
     while (held := tx.row(_HOLD_BODY, **of_body, body=body)) is None:
@@ -397,7 +391,7 @@ def list_referrers(
 ) -> list[Referrer]:
     """Return up to `limit` manifests whose subject is one of `subjects`, oldest first.
 
-    Their ids are after `after`. An empty `artifact_type` means any.
+    Only manifests with ids after `after` are returned. An empty `artifact_type` means any.
     """
     found = [
         Referrer(*row)
@@ -423,6 +417,9 @@ def annotations_of(tx: Connection, repository_id: str, ids: Sequence[str]) -> di
 
 
 def note_pulls(tx: Connection, pulls: Iterable[tuple[str, int]]) -> None:
-    """Record when manifests were last pulled; `pulls` are (id, minute in microseconds)."""
+    """Set when manifests were last pulled, unless a later time is stored.
+
+    `pulls` are pairs of a manifest id and a time to the minute, in microseconds since the epoch.
+    """
     for manifest_id, minute in pulls:
         tx.execute(_PULLED, manifest_id=manifest_id, minute=minute)

@@ -1,6 +1,6 @@
 """Relations of images: referrers, indexes that list them, pins; and the trees of indexes.
 
-For the images of a page, each relation is a bounded range of an index. The cost of a tree depends
+Each relation of an image is read as a bounded range of a database index. The cost of a tree depends
 on its manifests and their references, not on the repository. The walk that measures a tree runs
 inside a write transaction, so it stops one step after a count has exceeded its bound; the caller
 compares the counts with the bounds.
@@ -15,7 +15,17 @@ from typing import Final, NamedTuple
 from sqlalchemy import and_, bindparam, func, literal_column, select
 
 from cloudcore.db.base import Connection
-from cloudcore.db.rows import ONE, ZERO, deletion, find_all, given, insert_or_change, total
+from cloudcore.db.rows import (
+    ONE,
+    ZERO,
+    columns_of,
+    count,
+    deletion,
+    find_all,
+    given,
+    insert_or_change,
+    total,
+)
 from cloudcore.db.statement import Statement, listed, page, paged, text_list, unindexed
 from registry.metadata.control_tables import PIN_HOLDS, image_pins
 from registry.metadata.images.manifests import HAS_SUBJECT
@@ -61,8 +71,7 @@ _DETACH: Final = Statement(
 )
 _CHILDREN: Final = paged(
     select(manifest_children.c.child_id).where(
-        manifest_children.c.parent_id.in_(listed("ids")),
-        manifest_children.c.child_id.is_not(None),
+        manifest_children.c.parent_id.in_(listed("ids")), manifest_children.c.child_id.is_not(None)
     )
 )
 
@@ -75,9 +84,8 @@ def attached_types(
     Images without a referrer are left out.
     """
     aliases = tx.rows(_ALIASES, account_id=account_id, digests=text_list(digests))
-    subjects = [(digest, digest) for digest in digests] + [(row[0], row[1]) for row in aliases]
     found: defaultdict[str, set[str]] = defaultdict(set)
-    for subject, digest in subjects:
+    for subject, digest in (*zip(digests, digests, strict=True), *aliases):
         rows = tx.rows(_ATTACHED, repository_id=repository_id, subject=subject, limit=most)
         if rows:
             found[digest] |= {row[0] for row in rows}
@@ -91,7 +99,7 @@ def existing_tags(tx: Connection, repository_id: str, names: Sequence[str]) -> s
 
 
 def indexes_listing(tx: Connection, repository_id: str, image_id: str, most: int) -> list[str]:
-    """Return at most `most` digests, sorted, of the indexes that list an image."""
+    """Return the sorted digests of at most `most` indexes that list an image."""
     rows = tx.rows(_LISTING, repository_id=repository_id, child_id=image_id, limit=most)
     return sorted(row[0] for row in rows)
 
@@ -128,13 +136,7 @@ _MEMBERS: Final = Statement(
         _m.digest,
         _m.is_index,
         _m.tag_count > ZERO,
-        select(ONE)
-        .where(
-            given(_p.repository_id),
-            _p.manifest_id == _m.id,
-            PIN_HOLDS,
-        )
-        .exists(),
+        select(ONE).where(given(_p.repository_id), _p.manifest_id == _m.id, PIN_HOLDS).exists(),
     ).where(given(_m.repository_id), _m.id.in_(select(_tree.c.id)))
 )
 _in_repository = (given(_m.repository_id), _m.id.in_(listed("ids")), given(_r.repository_id))
@@ -162,8 +164,7 @@ def members_of(tx: Connection, repository_id: str, manifest_id: str, now: int) -
 
 def parent_edges(tx: Connection, repository_id: str, ids: Sequence[str]) -> list[tuple[str, str]]:
     """Return (index id, manifest id) pairs: which indexes list the manifests `ids`."""
-    rows = tx.rows(_PARENTS, repository_id=repository_id, ids=text_list(ids))
-    return [(row[0], row[1]) for row in rows]
+    return list(tx.rows(_PARENTS, repository_id=repository_id, ids=text_list(ids)))
 
 
 def detach_children(
@@ -175,11 +176,8 @@ def detach_children(
 
 def referrers_of(tx: Connection, repository_id: str, ids: Sequence[str]) -> list[tuple[str, str]]:
     """Return (referrer id, subject id) pairs for the subjects `ids`."""
-    return [
-        (row[0], row[1])
-        for statement in (_REFERRERS, _REFERRERS_BY_ALIAS)
-        for row in tx.rows(statement, repository_id=repository_id, ids=text_list(ids))
-    ]
+    of = {"repository_id": repository_id, "ids": text_list(ids)}
+    return [*tx.rows(_REFERRERS, **of), *tx.rows(_REFERRERS_BY_ALIAS, **of)]
 
 
 _b = manifest_blobs.c
@@ -191,14 +189,14 @@ class TreeBounds(NamedTuple):
     depth: int
     """The maximum depth; an index that lists only images has depth 1."""
     edges: int
-    """The maximum number of edges from indexes to children, counted each time the index is listed.
-    """
+    """The maximum number of edges from indexes to children. The edges of an index count once for
+    each level on which the index is listed."""
     blobs: int
     """The maximum number of edges from images and indexes to blobs."""
 
 
 class TreeSize(NamedTuple):
-    """The counts of a walk; `size_bytes` is None if it exceeded a bound."""
+    """The counts of a walk; `size_bytes` is None if the walk exceeded a bound."""
 
     depth: int
     edges: int
@@ -230,7 +228,10 @@ _SIZE_UNDER: Final = Statement(select(total(_under.c.size)))
 def measure_tree(
     tx: Connection, index_id: str, children: Iterable[str], bounds: TreeBounds
 ) -> TreeSize:
-    """Measure the tree of an index whose children are these ids; stop beyond the bounds."""
+    """Measure the tree of an index; `children` are the ids of the manifests that it lists.
+
+    The walk stops once a count exceeds its bound.
+    """
     # Level by level: the planner does not know that the tree is small, and would join whole tables.
     # A manifest counts on each of its levels, since depth is the longest path.
     level = set(children)
@@ -246,14 +247,10 @@ def measure_tree(
     if depth > bounds.depth or edges > bounds.edges:
         return TreeSize(depth, edges, 0, None)
     ids = text_list(sorted(tree))
-    counted = tx.row(_COUNT_BLOBS, ids=ids, limit=bounds.blobs + 1)
-    assert counted is not None
-    blobs = int(counted[0])
+    blobs = count(tx, _COUNT_BLOBS, ids=ids, limit=bounds.blobs + 1)
     if blobs > bounds.blobs:
         return TreeSize(depth, edges, blobs, None)
-    size = tx.row(_SIZE_UNDER, ids=ids)
-    assert size is not None
-    return TreeSize(depth, edges, blobs, int(size[0]))
+    return TreeSize(depth, edges, blobs, count(tx, _SIZE_UNDER, ids=ids))
 
 
 class Pin(NamedTuple):
@@ -263,7 +260,7 @@ class Pin(NamedTuple):
     name: str
     repository_id: str
     expires_at: int | None
-    """None if it never expires."""
+    """None if the pin never expires."""
     created_by: str
     """The principal's CRN."""
     created_at: int
@@ -273,7 +270,7 @@ class Pin(NamedTuple):
 
 _of_image = given(_p.repository_id, _p.manifest_id)
 _LIST: Final = Statement(
-    select(*(_p[name] for name in Pin._fields)).where(_of_image, PIN_HOLDS).order_by(_p.name)
+    columns_of(image_pins, Pin._fields).where(_of_image, PIN_HOLDS).order_by(_p.name)
 )
 _PUT: Final = Statement(
     insert_or_change(

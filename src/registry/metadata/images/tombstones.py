@@ -7,13 +7,13 @@ cannot delete what a restore needs. Reads of live images do not look at tombston
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import msgspec
-from sqlalchemy import Select, and_, bindparam, func, select, text, tuple_
+from sqlalchemy import and_, bindparam, func, select, text, tuple_
 
 from cloudcore.db.base import Connection, Row
-from cloudcore.db.rows import ONE, ZERO, count, given, insert_rows, value
+from cloudcore.db.rows import ONE, ZERO, columns_of, count, given, insert_rows, value
 from cloudcore.db.statement import Statement, listed, paged, text_list
 from registry.metadata.control_tables import (
     deleted_manifest_blobs,
@@ -104,21 +104,16 @@ _KEEP_CHILDREN: Final = Statement(
 )
 
 
-def _columns() -> Select[Any]:
-    return select(*(_d[name] for name in Tombstone._fields))
-
-
-_FIND: Final = Statement(_columns().where(given(_d.repository_id, _d.digest)))
+_COLUMNS: Final = columns_of(deleted_manifests, Tombstone._fields)
+_FIND: Final = Statement(_COLUMNS.where(given(_d.repository_id, _d.digest)))
 _IS_RESTORABLE: Final = _d.restorable_until > bindparam("now")
 _LIST: Final = paged(
-    _columns()
-    .where(
+    _COLUMNS.where(
         given(_d.repository_id),
         _IS_RESTORABLE,
         tuple_(_d.deleted_at, _d.id)
         < tuple_(value("deleted_at", _d.deleted_at), value("id", _d.id)),
-    )
-    .order_by(_d.deleted_at.desc(), _d.id.desc())
+    ).order_by(_d.deleted_at.desc(), _d.id.desc())
 )
 _COUNT: Final = Statement(
     select(
@@ -181,8 +176,8 @@ _IS_EXPIRED: Final = _d.restorable_until <= bindparam("now")
 _REPOSITORIES_OF_EXPIRED: Final = paged(
     select(_d.repository_id).where(_IS_EXPIRED).order_by(_d.restorable_until)
 )
-_EXPIRED: Final = paged(_columns().where(_IS_EXPIRED, _d.repository_id.in_(listed("repositories"))))
-_OF_REPOSITORY: Final = paged(_columns().where(given(_d.repository_id)))
+_EXPIRED: Final = paged(_COLUMNS.where(_IS_EXPIRED, _d.repository_id.in_(listed("repositories"))))
+_OF_REPOSITORY: Final = paged(_COLUMNS.where(given(_d.repository_id)))
 
 
 def soft_delete(
@@ -190,8 +185,8 @@ def soft_delete(
 ) -> None:
     """Insert tombstones of manifests; `tags` maps manifest ids to (tag, pushed digest) pairs.
 
-    The caller then deletes the manifests. It has locked the repository, and the objects, because a
-    tombstone copies the links' KMS keys.
+    The caller has locked the repository and, because a tombstone copies the links' KMS keys, the
+    objects. It deletes the manifests afterwards.
     """
     for manifest_id, pairs in tags.items():
         document = msgspec.json.encode(pairs).decode()
@@ -245,8 +240,8 @@ def undelete(tx: Connection, tombstone: Tombstone, now: int) -> list[str]:
     """Insert the manifest again, and links to its blobs; return the digests of the blobs.
 
     If the repository has linked a blob meanwhile, that link stays. The caller has locked the
-    objects; then it adds the manifest's edges and tags, updates counters, removes the tombstone,
-    and condemns objects of the tombstone that nothing needs any more.
+    objects. Afterwards it adds the manifest's edges and tags, updates counters, removes the
+    tombstone, and condemns objects of the tombstone that nothing references any more.
     """
     tx.execute(_UNCONDEMN_OBJECTS, manifest_id=tombstone.id)
     tx.execute(_RELINK, manifest_id=tombstone.id, now=now)
@@ -265,9 +260,10 @@ def remove_tombstone(tx: Connection, tombstone_id: str) -> None:
 
 
 def forget_tombstone(tx: Connection, tombstone: Tombstone) -> None:
-    """Remove an expired tombstone and its image's deleted tags, and decrement the counter.
+    """Remove an expired tombstone and its image's deleted tags.
 
-    The caller holds the repository's lock, and removes the manifest's body.
+    The repository's counter of deleted images is decremented. The caller holds the repository's
+    lock, and removes the manifest's body.
     """
     remove_tombstone(tx, tombstone.id)
     tx.execute(_UNCOUNT, repository=tombstone.repository_id)
@@ -283,7 +279,7 @@ def find_older(tx: Connection, repository_id: str, digests: Sequence[str]) -> li
 def remove_older(tx: Connection, repository_id: str, digests: Sequence[str]) -> None:
     """Remove existing tombstones of images with these digests, so that each has at most one.
 
-    The caller updates the counter, and condemns objects that nothing references any more.
+    The caller updates the repository's counter, and condemns objects that nothing references.
     """
     tx.execute(_REMOVE_OLDER, repository_id=repository_id, digests=text_list(digests))
 

@@ -14,7 +14,7 @@ from registry.metadata.migrations import configuration, revisions
 
 
 def describe_tables() -> None:
-    """Import all modules that describe tables, which register in `cloudcore.db.schema.metadata`."""
+    """Import all modules that define tables; this adds them to `cloudcore.db.schema.metadata`."""
     for family in FAMILIES:
         _ = family.runtime
     import_module("cloudcore.nodes.fleet")  # no family uses its table

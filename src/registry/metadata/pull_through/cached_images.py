@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
-from sqlalchemy import Select, bindparam, exists, func, literal_column, or_, select
+from sqlalchemy import bindparam, exists, func, literal_column, or_, select
 
 from cloudcore.db.base import Connection
 from cloudcore.db.rows import ONE, count, find_all, find_one, given, total
@@ -70,31 +70,23 @@ class CachedImage(NamedTuple):
 _used_at = func.coalesce(_m.last_pulled_at, _m.pushed_at)
 
 
-def _unneeded() -> Select[Any]:
-    """Build a query for images unused since `before` that no index lists and no pin protects."""
-    return select(_m.id, _m.repository_id, _m.digest).where(
-        _used_at < bindparam("before"),
-        or_(_m.restored_at.is_(None), _m.restored_at < bindparam("before")),
-        ~exists(select(ONE).where(manifest_children.c.child_id == _m.id).correlate(manifests)),
-        ~exists(
-            select(ONE)
-            .where(
-                _p.manifest_id == _m.id,
-                _p.repository_id == _m.repository_id,
-                PIN_HOLDS,
-            )
-            .correlate(manifests)
-        ),
-    )
-
-
+_UNNEEDED: Final = select(_m.id, _m.repository_id, _m.digest).where(
+    _used_at < bindparam("before"),
+    or_(_m.restored_at.is_(None), _m.restored_at < bindparam("before")),
+    ~exists(select(ONE).where(manifest_children.c.child_id == _m.id).correlate(manifests)),
+    ~exists(
+        select(ONE)
+        .where(_p.manifest_id == _m.id, _p.repository_id == _m.repository_id, PIN_HOLDS)
+        .correlate(manifests)
+    ),
+)
+"""Images unused since ``:before`` that no index lists and no pin protects."""
 _OLDEST: Final = paged(
-    _unneeded()
-    .join(repositories, _repository.id == _m.repository_id)
+    _UNNEEDED.join(repositories, _repository.id == _m.repository_id)
     .where(*_OF_RULE)
     .order_by(_used_at, _m.id)
 )
-_STILL: Final = Statement(_unneeded().where(given(_m.id)))
+_STILL: Final = Statement(_UNNEEDED.where(given(_m.id)))
 
 
 def list_retentions(tx: Connection) -> list[Retention]:
@@ -120,19 +112,20 @@ def repository_bytes(tx: Connection, repository_id: str) -> int:
 def oldest_images(
     tx: Connection, rule: Retention, before: int, now: int, limit: int
 ) -> list[CachedImage]:
-    """Return up to `limit` images last pulled, or else cached, before `before`, oldest first.
+    """Return up to `limit` of a rule's images that were not used since `before`, oldest first.
 
-    Images that an index lists or that are pinned are left out, as are those restored since.
+    An image is used when it is pulled, cached or restored. Images that an index lists or that are
+    pinned are left out.
     """
     return find_all(tx, CachedImage, _OLDEST, **_names(rule), before=before, now=now, limit=limit)
 
 
 def is_still_unneeded(tx: Connection, image: CachedImage, before: int, now: int) -> bool:
-    """Return True if `oldest_images` would return the image now."""
+    """Return True if the image is still unused since `before`, unlisted and unpinned."""
     return tx.row(_STILL, id=image.id, before=before, now=now) is not None
 
 
-def _names(rule: Retention) -> dict[str, str]:
+def _names(rule: Retention | CacheRule) -> dict[str, str]:
     # In byte order, "0" comes next to "/".
     return {"account_id": rule.account_id, "first": f"{rule.prefix}/", "last": f"{rule.prefix}0"}
 
@@ -141,17 +134,9 @@ def links_of_rule(tx: Connection, rule: CacheRule, digest: str, limit: int) -> l
     """Return up to `limit` links of a blob, by sha256 digest, in the repositories of a rule.
 
     Nobody has pushed to these repositories: the cache created them under this rule. Repositories
-    left by an earlier rule with this prefix do not count, since clients may have pushed to them in
-    between.
+    left by an earlier rule with this prefix are left out, since clients may have pushed to them
+    between the two rules.
     """
-    rows = tx.rows(
-        _LINKS,
-        account_id=rule.account_id,
-        digest=digest,
-        source=PULL_THROUGH_CACHE,
-        since=rule.created_at,
-        first=f"{rule.prefix}/",
-        last=f"{rule.prefix}0",
-        limit=limit,
-    )
+    of = _names(rule) | {"digest": digest, "source": PULL_THROUGH_CACHE}
+    rows = tx.rows(_LINKS, **of, since=rule.created_at, limit=limit)
     return [Link(*row[1:]) for row in rows]

@@ -1,7 +1,7 @@
 """Stored answers of upstreams: absent references, fresh tags, referrers, lists of tags.
 
 Until a tag's `fresh_until`, the upstream is not asked about the tag. A caller that is about to ask
-postpones that time first, so all others use the stored answer meanwhile.
+postpones that time first, so that all other callers use the stored answer meanwhile.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from sqlalchemy import bindparam, func, or_, select, text
 from sqlalchemy.dialects.postgresql import insert
 
 from cloudcore.db.base import Connection
-from cloudcore.db.rows import bound, deletion, find_one, given, insert_or_change
+from cloudcore.db.rows import bound, columns_of, deletion, find_one, given, insert_or_change
 from cloudcore.db.statement import Statement
 from registry.metadata.pull_through.tables import (
     cached_referrers,
@@ -79,7 +79,7 @@ def end_fetch(tx: Connection, rule_id: str, repository: str, reference: str) -> 
 
 
 def note_absence(tx: Connection, rule_id: str, repository: str, reference: str, until: int) -> None:
-    """Record that an upstream lacks a reference, and end the claim to fetch it.
+    """Record that an upstream lacks a reference, and end the claim to fetch the reference.
 
     The record expires at `until`.
     """
@@ -141,7 +141,7 @@ _LAST: Final = Statement(select(_t.pushed_digest, _t.upstream_etag).where(*_TAG_
 def claim_check(tx: Connection, repository_id: str, tag: str, seen: int, until: int) -> bool:
     """Claim the next check of a tag; return False if `fresh_until` is no longer `seen`.
 
-    Then another process has claimed the check, or has made it.
+    In that case another process has claimed the check, or has made it.
     """
     return tx.execute(_CLAIM, of=repository_id, tag=tag, seen=seen, until=until) == 1
 
@@ -154,12 +154,15 @@ def last_answer(tx: Connection, repository_id: str, tag: str) -> LastAnswer | No
 def renew(
     tx: Connection, repository_id: str, tag: str, now: int, until: int, etag: str | None
 ) -> None:
-    """Record that a tag equals the upstream's, with this ETag, and is fresh until a time."""
+    """Record that the upstream confirmed a cached tag, with this ETag; it is fresh until `until`.
+
+    Do nothing if there is no such cached tag.
+    """
     tx.execute(_RENEW_TAG, of=repository_id, tag=tag, now=now, until=until, etag=etag)
 
 
 def mark_stale(tx: Connection, repository_id: str, tag: str, until: int) -> int | None:
-    """Record that the upstream could not be asked, and is not to be asked again before `until`.
+    """Mark a tag as stale: the upstream could not be asked, and is not asked again before `until`.
 
     Return when the upstream last confirmed the tag, or None if there is no such cached tag.
     """
@@ -211,7 +214,7 @@ class KeptTags(NamedTuple):
     names: bytes
     """The tags in byte order, one per line."""
     is_whole: bool
-    """False if the upstream has more tags."""
+    """False if the upstream has more tags than `names`."""
     checked_at: int
     fresh_until: int
 
@@ -223,7 +226,7 @@ class KeptTags(NamedTuple):
 
 
 _OF_NAME: Final = given(_lists.rule_id, _lists.repository)
-_FIND_TAGS: Final = Statement(select(*(_lists[name] for name in KeptTags._fields)).where(_OF_NAME))
+_FIND_TAGS: Final = Statement(columns_of(upstream_tag_lists, KeptTags._fields).where(_OF_NAME))
 _SIZES: Final = Statement(
     select(_lists.repository, func.length(_lists.names))
     .where(given(_lists.rule_id))

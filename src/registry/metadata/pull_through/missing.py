@@ -149,8 +149,8 @@ def take_incomplete_manifests(
 
     `digests` are all known digests of the blob. The caller holds the repository's lock.
     """
-    of = {"repository_id": repository_id, "digests": text_list([str(digest) for digest in digests])}
-    found = [IncompleteManifest(*row) for row in tx.rows(_INCOMPLETE, **of)]
+    of = {"repository_id": repository_id, "digests": text_list(digests)}
+    found = find_all(tx, IncompleteManifest, _INCOMPLETE, **of)
     if found:
         tx.execute(_FOUND, **of)
     return found
@@ -188,7 +188,7 @@ def add_missing_children(
 def add_found_child(
     tx: Connection, repository_id: str, digests: Sequence[str], manifest_id: str
 ) -> bool:
-    """Set a child's id in the indexes that lack it; return False if there are none.
+    """Set a child's id in the indexes that lack the child; return False if no index does.
 
     `digests` are all known digests of the child. The caller holds the repository's lock.
     """

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
-from sqlalchemy import ColumnElement, Select, and_, bindparam, func, literal_column, or_, select
+from sqlalchemy import ColumnElement, and_, bindparam, func, literal_column, or_, select
 from sqlalchemy.dialects.postgresql import insert
 
 from cloudcore.db.base import Connection, Row
-from cloudcore.db.rows import ONE, ZERO, given, total
+from cloudcore.db.rows import ONE, ZERO, first, given, total
 from cloudcore.db.statement import Statement, listed, paged, text_list
 from cloudcore.identity.tables import accounts
 from registry.metadata.pull_through.cache_rule import CacheRule
@@ -24,13 +24,14 @@ _r = pull_through_cache_rules.c
 _s = pull_through_stats.c
 _repository = repositories.c
 
-UNDER_RULE: Final = and_(
+_CACHED: Final[ColumnElement[str]] = literal_column("'pull_through_cache'")
+_UNDER_RULE: Final = and_(
     _repository.account_id == _r.account_id,
-    _repository.source == literal_column("'pull_through_cache'"),
+    _repository.source == _CACHED,
     func.substr(_repository.name, ONE, func.length(_r.prefix) + ONE)
     == _r.prefix + literal_column("'/'"),
 )
-"""The condition that the cache created a repository, and its name is under the rule's prefix."""
+"""The condition that the cache created a repository whose name is below the rule's prefix."""
 
 
 class Totals(NamedTuple):
@@ -58,13 +59,13 @@ _RULES_OF_MANIFESTS: Final = Statement(
     select(manifests.c.id, _r.id)
     .select_from(manifests)
     .join(repositories, _repository.id == manifests.c.repository_id)
-    .join(pull_through_cache_rules, UNDER_RULE)
+    .join(pull_through_cache_rules, _UNDER_RULE)
     .where(manifests.c.id.in_(listed("ids")))
 )
 _RULES_OF_REPOSITORIES: Final = Statement(
     select(_repository.id, _r.id)
     .select_from(repositories)
-    .join(pull_through_cache_rules, UNDER_RULE)
+    .join(pull_through_cache_rules, _UNDER_RULE)
     .where(_repository.id.in_(listed("ids")))
 )
 # Of a rule that still exists: it may have been deleted since the pull.
@@ -108,26 +109,22 @@ def add_totals(tx: Connection, rule_id: str, totals: Totals) -> None:
 def _pairs(tx: Connection, statement: Statement, ids: Sequence[str]) -> list[tuple[str, str]]:
     if not ids:
         return []
-    return [(row[0], row[1]) for row in tx.rows(statement, ids=text_list(ids))]
+    return list(tx.rows(statement, ids=text_list(ids)))
 
 
 MAX_COMPONENTS: Final = 3
 """The maximum number of components of a prefix."""
 
 
+_COVERS: Final = _r.prefix.in_(
+    [bindparam(f"prefix_{count}") for count in range(1, MAX_COMPONENTS + 1)]
+)
 _FOR_NAME: Final = Statement(
     CACHE_RULES.columns.join(accounts, accounts.c.id == _r.account_id).where(
-        given(accounts.c.handle),
-        _r.prefix.in_([bindparam(f"prefix_{count}") for count in range(1, MAX_COMPONENTS + 1)]),
+        given(accounts.c.handle), _COVERS
     )
 )
-
-_OVER: Final = Statement(
-    select(_r.prefix).where(
-        given(_r.account_id),
-        _r.prefix.in_([bindparam(f"prefix_{count}") for count in range(1, MAX_COMPONENTS + 1)]),
-    )
-)
+_OVER: Final = Statement(select(_r.prefix).where(given(_r.account_id), _COVERS))
 
 
 def find_rule_for(tx: Connection, handle: str, repository: str) -> CacheRule | None:
@@ -149,9 +146,6 @@ def _prefixes(repository: str) -> dict[str, str]:
         f"prefix_{count}": "/".join(parts[:count]) if count < len(parts) else ""
         for count in range(1, MAX_COMPONENTS + 1)
     }
-
-
-_CACHED: Final[ColumnElement[str]] = literal_column("'pull_through_cache'")
 
 
 class RuleDetails(NamedTuple):
@@ -189,22 +183,19 @@ def _of_cached(value: ColumnElement[Any]) -> ColumnElement[Any]:
     )
 
 
-def _columns() -> Select[Any]:
-    return (
-        CACHE_RULES.columns.add_columns(
-            accounts.c.handle,
-            *(func.coalesce(_s[name], ZERO) for name in Totals._fields),
-            _of_cached(_repository.image_count),
-            _of_cached(_repository.size_bytes),
-        )
-        .join(accounts, accounts.c.id == _r.account_id)
-        .outerjoin(pull_through_stats, _s.rule_id == _r.id)
-        .where(given(_r.account_id))
+_COLUMNS: Final = (
+    CACHE_RULES.columns.add_columns(
+        accounts.c.handle,
+        *(func.coalesce(_s[name], ZERO) for name in Totals._fields),
+        _of_cached(_repository.image_count),
+        _of_cached(_repository.size_bytes),
     )
-
-
-_FIND: Final = Statement(_columns().where(given(_r.id)))
-_LIST: Final = paged(_columns().where(_r.prefix > bindparam("after")).order_by(_r.prefix))
+    .join(accounts, accounts.c.id == _r.account_id)
+    .outerjoin(pull_through_stats, _s.rule_id == _r.id)
+    .where(given(_r.account_id))
+)
+_FIND: Final = Statement(_COLUMNS.where(given(_r.id)))
+_LIST: Final = paged(_COLUMNS.where(_r.prefix > bindparam("after")).order_by(_r.prefix))
 # Conflicts with the key-share locks of the transactions that insert a repository of the account.
 _LOCK_ACCOUNT: Final = Statement(
     select(accounts.c.id).where(accounts.c.id == bindparam("account_id")).with_for_update()
@@ -226,17 +217,17 @@ _has_pushed_tag = (
     .exists()
 )
 _PUSHED: Final = Statement(
-    select(_repository.name)
-    .where(
-        given(_repository.account_id),
-        _repository.deleted_at.is_(None),
-        or_(_repository.source != _CACHED, _has_pushed_tag),
-        _repository.name >= bindparam("first"),
-        _repository.name < bindparam("last"),
+    first(
+        select(_repository.name)
+        .where(
+            given(_repository.account_id),
+            _repository.deleted_at.is_(None),
+            or_(_repository.source != _CACHED, _has_pushed_tag),
+            _repository.name >= bindparam("first"),
+            _repository.name < bindparam("last"),
+        )
+        .order_by(_repository.name)
     )
-    .order_by(_repository.name)
-    .limit(ONE)
-    .offset(ZERO)
 )
 _HAS_PUSHED_TAG: Final = Statement(
     select(_repository.id).where(_repository.id == bindparam("repository_id"), _has_pushed_tag)

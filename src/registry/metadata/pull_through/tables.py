@@ -23,7 +23,7 @@ pull_through_cache_rules: Final = CACHE_RULES.table
 blob_fills = table(
     "blob_fills",
     refers("account_id KEY", "accounts"),
-    # Of the rule, its upstream and the blob's digest (`services.pull_through.fill_source`).
+    # A hash of the rule, its upstream and the blob's digest (`services.pull_through.fills`).
     columns(DigestText, "digest KEY"),
     # The session that stages the bytes; the fill ends with it.
     refers("upload_id", "uploads", "CASCADE"),

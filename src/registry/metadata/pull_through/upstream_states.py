@@ -1,4 +1,4 @@
-"""Rows of the states and faults of upstreams, for each rule."""
+"""The stored state and faults of each rule's upstream."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from sqlalchemy import bindparam, or_, select
 from sqlalchemy.dialects.postgresql import insert
 
 from cloudcore.db.base import Connection
-from cloudcore.db.rows import ONE, bound, find_all, find_one, given, insert_or_change
+from cloudcore.db.rows import ONE, bound, columns_of, find_all, find_one, given, insert_or_change
 from cloudcore.db.statement import Statement, listed, text_list
 from registry.metadata.pull_through.tables import (
     pull_through_cache_rules,
@@ -53,14 +53,11 @@ class UpstreamFault(NamedTuple):
     occurrences: int
 
 
-_STATES: Final = Statement(
-    select(*(_s[name] for name in UpstreamState._fields)).where(_s.rule_id.in_(listed("rule_ids")))
-)
-_STATE: Final = Statement(
-    select(*(_s[name] for name in UpstreamState._fields)).where(given(_s.rule_id))
-)
+_COLUMNS: Final = columns_of(upstream_states, UpstreamState._fields)
+_STATES: Final = Statement(_COLUMNS.where(_s.rule_id.in_(listed("rule_ids"))))
+_STATE: Final = Statement(_COLUMNS.where(given(_s.rule_id)))
 _FAULTS: Final = Statement(
-    select(*(_f[name] for name in UpstreamFault._fields))
+    columns_of(upstream_faults, UpstreamFault._fields)
     .where(_f.rule_id.in_(listed("rule_ids")), _f.last_at >= bindparam("since"))
     .order_by(_f.rule_id, _f.last_at.desc(), _f.code)
 )

@@ -6,15 +6,15 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
-from sqlalchemy import ColumnElement, and_, bindparam, case, func, select
+from sqlalchemy import ColumnElement, bindparam, case, func, select
 from sqlalchemy.dialects.postgresql import Insert, insert
 
 from cloudcore.clock import MICROSECONDS
 from cloudcore.db.base import Connection
-from cloudcore.db.rows import ONE, ZERO, bound, deletion, find_all, given, value
+from cloudcore.db.rows import ZERO, bound, deletion, find_all, first, given, value
 from cloudcore.db.statement import Statement, listed, paged, text_list
 from registry.metadata.control_tables import account_days, repository_days, repository_growth
-from registry.metadata.repositories.stale import note_uses
+from registry.metadata.repositories.stale import OF_BATCH, note_uses
 from registry.metadata.tables import manifests, repositories
 
 DAY: Final = 24 * 3600 * MICROSECONDS
@@ -40,11 +40,7 @@ _ACCOUNTS_OF: Final = Statement(select(_r.id, _r.account_id).where(_r.id.in_(lis
 def _upsert(*which: ColumnElement[bool]) -> Insert:
     """Build the insertion of a day's row for each live repository that meets `which`."""
     found = select(
-        _r.id,
-        value("day", _d.day),
-        _r.account_id,
-        _r.size_bytes,
-        value("pulls", _d.pulls),
+        _r.id, value("day", _d.day), _r.account_id, _r.size_bytes, value("pulls", _d.pulls)
     ).where(*which, _r.deleted_at.is_(None))
     return insert(repository_days).from_select(_COLUMNS, found)
 
@@ -55,17 +51,16 @@ _ADD_PULLS: Final = Statement(
         index_elements=["repository_id", "day"], set_={"pulls": _d.pulls + _pulled.excluded.pulls}
     )
 )
-_measured = _upsert(_r.id >= bindparam("first"), _r.id <= bindparam("last"))
+_measured = _upsert(OF_BATCH)
 _MEASURE: Final = Statement(
     _measured.on_conflict_do_update(
         index_elements=["repository_id", "day"], set_={"size_bytes": _measured.excluded.size_bytes}
     )
 )
 _NEXT: Final = paged(select(_r.id).where(_r.id > bindparam("after")).order_by(_r.id))
-_of_batch = and_(_r.id >= bindparam("first"), _r.id <= bindparam("last"))
 _SUMS: Final = Statement(
     select(_r.account_id, func.sum(case((_r.deleted_at.is_(None), _r.size_bytes), else_=ZERO)))
-    .where(_of_batch)
+    .where(OF_BATCH)
     .group_by(_r.account_id)
 )
 
@@ -77,14 +72,11 @@ def _upsert_account_day(size_bytes: ColumnElement[int], pulls: ColumnElement[int
 
 
 _e = account_days.alias("earlier").c
-_last_size = (
+_last_size = first(
     select(_e.size_bytes)
     .where(given(_e.account_id), _e.day < bindparam("day"))
     .order_by(_e.day.desc())
-    .limit(ONE)
-    .offset(ZERO)
-    .scalar_subquery()
-)
+).scalar_subquery()
 _account_pulled = _upsert_account_day(func.coalesce(_last_size, ZERO), value("pulls", _a.pulls))
 _ADD_ACCOUNT_PULLS: Final = Statement(
     _account_pulled.on_conflict_do_update(
@@ -104,15 +96,12 @@ _FORGET_GROWTH: Final = Statement(
         _g.repository_id >= bindparam("first"), _g.repository_id <= bindparam("last")
     )
 )
-_first_size = (
+_first_size = first(
     select(_d.size_bytes)
     .where(_d.repository_id == _r.id, _d.day >= bindparam("since"))
     .order_by(_d.day)
-    .limit(ONE)
-    .offset(ZERO)
     .correlate(repositories)
-    .scalar_subquery()
-)
+).scalar_subquery()
 _grown = (
     select(
         _r.id,
@@ -123,7 +112,7 @@ _grown = (
             else_=func.coalesce(_first_size, ZERO),
         ).label("before"),
     )
-    .where(_of_batch, _r.deleted_at.is_(None))
+    .where(OF_BATCH, _r.deleted_at.is_(None))
     .subquery("grown")
 )
 _MEASURE_GROWTH: Final = Statement(
@@ -168,7 +157,7 @@ class AccountDay(NamedTuple):
 
 
 class Growth(NamedTuple):
-    """A repository's size after a span and `before` it (0 if the repository did not exist)."""
+    """A repository's size after a span and `before` the span (0 if it did not exist yet)."""
 
     repository_id: str
     name: str
@@ -188,8 +177,7 @@ def accounts_of(tx: Connection, repository_ids: Sequence[str]) -> list[tuple[str
     """Return (repository id, account id) of these repositories, also of deleted, unpurged ones."""
     if not repository_ids:
         return []
-    rows = tx.rows(_ACCOUNTS_OF, ids=text_list(sorted(repository_ids)))
-    return [(row[0], row[1]) for row in rows]
+    return list(tx.rows(_ACCOUNTS_OF, ids=text_list(sorted(repository_ids))))
 
 
 def add_pulls(tx: Connection, pulls: Mapping[tuple[str, int], int]) -> dict[str, str]:
@@ -219,9 +207,9 @@ def add_pulls(tx: Connection, pulls: Mapping[tuple[str, int], int]) -> dict[str,
 
 
 def measure_batch(tx: Connection, day: int, after: str) -> Measured | None:
-    """Record size, last use and growth of the next repositories after the id `after`.
+    """Write the day's size, the last use and the growth of the next repositories after an id.
 
-    Return None if there are none.
+    Return None if there are no more repositories.
     """
     ids = [row[0] for row in tx.rows(_NEXT, after=after, limit=_BATCH)]
     if not ids:
@@ -238,7 +226,7 @@ def measure_batch(tx: Connection, day: int, after: str) -> Measured | None:
 
 
 def measure_accounts(tx: Connection, day: int, sums: Mapping[str, int]) -> None:
-    """Record the sizes of accounts for a day, from sums by account id."""
+    """Write the sizes of accounts on a day; `sums` maps account ids to bytes."""
     for account_id, size in sorted(sums.items()):
         tx.execute(_MEASURE_ACCOUNT, account_id=account_id, day=day, size=size)
 

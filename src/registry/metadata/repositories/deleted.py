@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple
 from sqlalchemy import Select, and_, bindparam, exists, func, or_, select, text
 
 from cloudcore.db.base import Connection
-from cloudcore.db.rows import count, find_all, find_one, given
+from cloudcore.db.rows import columns_of, count, find_all, find_one, given
 from cloudcore.db.statement import Statement, listed, paged, text_list
 from registry.metadata.control_tables import deleted_manifests, tag_events
 from registry.metadata.images.manifests import ManifestRow
@@ -96,7 +96,7 @@ def _of_account(query: Select[Any]) -> Select[Any]:
     )
 
 
-_COLUMNS: Final = select(*(_r[name] for name in DeletedRepository._fields))
+_COLUMNS: Final = columns_of(repositories, DeletedRepository._fields)
 _LIST: Final = paged(
     _of_account(_COLUMNS).where(_r.id < bindparam("before")).order_by(_r.id.desc())
 )
@@ -171,7 +171,7 @@ class PurgedBlob(NamedTuple):
 
 
 _ROOTS: Final = paged(
-    select(*(_m[name] for name in ManifestRow._fields))
+    columns_of(manifests, ManifestRow._fields)
     .where(given(_m.repository_id), ~exists().where(manifest_children.c.child_id == _m.id))
     .order_by(_m.id)
 )
@@ -203,11 +203,8 @@ def list_deleted(
 
     `after` is the `restorable_until` and the id after which the page starts.
     """
-    until, last = after
-    return [
-        PurgeableRepository(*row)
-        for row in tx.rows(_LIST_PURGED, now=now, until=until, after=last, limit=limit)
-    ]
+    page = {"until": after[0], "after": after[1], "limit": limit}
+    return find_all(tx, PurgeableRepository, _LIST_PURGED, now=now, **page)
 
 
 def lock_deleted(tx: Connection, repository_id: str, now: int) -> Repository | None:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import msgspec
-from sqlalchemy import Select, and_, bindparam, case, exists, func, literal_column, select
+from sqlalchemy import and_, bindparam, case, exists, func, literal_column, select
 
 from cloudcore.db.base import Connection, Row
-from cloudcore.db.rows import ONE, ZERO, bound, count, given
+from cloudcore.db.rows import ONE, bound, count, first, given
 from cloudcore.db.statement import Statement, paged
 from cloudcore.identity.tables import accounts
 from cloudcore.kms.rows import kms_keys
@@ -17,6 +17,7 @@ from registry.metadata.encryption_bindings import OF_ACCOUNT, OF_PLATFORM, Bindi
 from registry.metadata.repositories.folders import count_in, take_from_folders
 from registry.metadata.repositories.repository import NewRepository, Repository
 from registry.metadata.tables import (
+    LAST_CHARACTER,
     encryption_bindings,
     manifests,
     repositories,
@@ -27,8 +28,6 @@ from registry.metadata.tables import (
 from registry.metadata.tags.deleted import SoftDeletion
 
 _r = repositories.c
-_END: Final = "\x7f"
-"""Sorts after every character of a name."""
 
 
 class RepositoryDetails(NamedTuple):
@@ -66,38 +65,34 @@ class NameRange(NamedTuple):
     @property
     def folder(self) -> str | None:
         """Return the folder that contains exactly the names in this range, or None."""
-        is_folder = self.last == self.first + _END and (not self.first or self.first[-1] == "/")
+        is_folder = self.last == self.first + LAST_CHARACTER and (
+            not self.first or self.first[-1] == "/"
+        )
         return self.first if is_folder else None
 
     @classmethod
     def of(cls, name: str | None, prefix: str | None) -> NameRange:
-        """Return the range of names that begin with `prefix` and, unless None, equal `name`."""
+        """Return the range of names that begin with `prefix` and equal `name`; None admits all."""
         if name is None:
-            return cls(prefix or "", (prefix or "") + _END)
+            return cls(prefix or "", (prefix or "") + LAST_CHARACTER)
         return cls(name, name if name.startswith(prefix or "") else "")
 
 
-LAST_PUSHED_AT = (
+LAST_PUSHED_AT = first(
     select(manifests.c.pushed_at)
     .where(manifests.c.repository_id == _r.id)
     .order_by(manifests.c.id.desc())  # ids sort by creation
-    .limit(ONE)
-    .offset(ZERO)
     .correlate(repositories)
-    .scalar_subquery()
-)
-LAST_PULLED_AT = (
+).scalar_subquery()
+LAST_PULLED_AT = first(
     select(manifests.c.last_pulled_at)
     .where(
         manifests.c.repository_id == _r.id,
         manifests.c.last_pulled_at.is_not(None),  # so that the partial index applies
     )
     .order_by(manifests.c.last_pulled_at.desc())
-    .limit(ONE)
-    .offset(ZERO)
     .correlate(repositories)
-    .scalar_subquery()
-)
+).scalar_subquery()
 _HAS_PLAIN_BLOBS: Final = exists(
     select(ONE)
     .select_from(repository_blobs)
@@ -112,43 +107,38 @@ _KEY_SOURCE: Final = case(
 )
 
 
-def _columns() -> Select[Any]:
-    return (
-        select(
-            _r.id,
-            _r.account_id,
-            accounts.c.handle,
-            _r.name,
-            _r.description,
-            _r.tags,
-            _r.tag_mutability,
-            _r.immutable_tag_exclusions,
-            resource_policies.c.visibility,
-            _r.source,
-            _r.image_count,
-            _r.tag_count,
-            _r.size_bytes,
-            LAST_PUSHED_AT,
-            LAST_PULLED_AT,
-            _r.created_at,
-            _r.updated_at,
-            _HAS_PLAIN_BLOBS,
-            _KEY_SOURCE,
-            *(kms_keys.c[name] for name in BoundKey._fields),
-        )
-        .join(accounts, accounts.c.id == _r.account_id)
-        .outerjoin(resource_policies, resource_policies.c.repository_id == _r.id)
-        .outerjoin(_own, and_(_own.c.repository_id == _r.id, _own.c.ended_at.is_(None)))
-        .outerjoin(
-            kms_keys, kms_keys.c.id == func.coalesce(_own.c.kms_key_id, OF_ACCOUNT, OF_PLATFORM)
-        )
-        .where(given(_r.account_id), _r.deleted_at.is_(None))
+_COLUMNS: Final = (
+    select(
+        _r.id,
+        _r.account_id,
+        accounts.c.handle,
+        _r.name,
+        _r.description,
+        _r.tags,
+        _r.tag_mutability,
+        _r.immutable_tag_exclusions,
+        resource_policies.c.visibility,
+        _r.source,
+        _r.image_count,
+        _r.tag_count,
+        _r.size_bytes,
+        LAST_PUSHED_AT,
+        LAST_PULLED_AT,
+        _r.created_at,
+        _r.updated_at,
+        _HAS_PLAIN_BLOBS,
+        _KEY_SOURCE,
+        *(kms_keys.c[name] for name in BoundKey._fields),
     )
-
-
+    .join(accounts, accounts.c.id == _r.account_id)
+    .outerjoin(resource_policies, resource_policies.c.repository_id == _r.id)
+    .outerjoin(_own, and_(_own.c.repository_id == _r.id, _own.c.ended_at.is_(None)))
+    .outerjoin(kms_keys, kms_keys.c.id == func.coalesce(_own.c.kms_key_id, OF_ACCOUNT, OF_PLATFORM))
+    .where(given(_r.account_id), _r.deleted_at.is_(None))
+)
 _IN_RANGE: Final = and_(_r.name >= bindparam("first"), _r.name <= bindparam("last"))
-_FIND: Final = Statement(_columns().where(given(_r.id)))
-_LIST: Final = paged(_columns().where(_IN_RANGE).order_by(_r.name))
+_FIND: Final = Statement(_COLUMNS.where(given(_r.id)))
+_LIST: Final = paged(_COLUMNS.where(_IN_RANGE).order_by(_r.name))
 _COUNT: Final = Statement(
     select(func.count())
     .select_from(repositories)

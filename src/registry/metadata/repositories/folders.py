@@ -45,7 +45,7 @@ _REMOVE_EMPTY: Final = Statement(
 _COUNT: Final = Statement(select(_f.repository_count).where(given(_f.account_id, _f.folder)))
 
 
-def folders_of(name: str) -> list[str]:
+def _folders_of(name: str) -> list[str]:
     """Return the folders that hold a repository of this name, the empty folder first."""
     ends = (place + 1 for place, letter in enumerate(name) if letter == "/")
     return ["", *(name[:end] for end in ends)]
@@ -58,12 +58,12 @@ def count_in(tx: Connection, account_id: str, folder: str) -> int:
 
 def add_to_folders(tx: Connection, account_id: str, name: str) -> None:
     """Increment the counts of the folders that hold a new or restored repository."""
-    tx.execute(_ADD, account_id=account_id, folders=text_list(folders_of(name)))
+    tx.execute(_ADD, account_id=account_id, folders=text_list(_folders_of(name)))
 
 
 def take_from_folders(tx: Connection, account_id: str, name: str) -> None:
     """Decrement the counts of the folders that held a deleted repository."""
-    folders = text_list(folders_of(name))
+    folders = text_list(_folders_of(name))
     tx.row(_LOCK, account_id=account_id)
     tx.execute(_TAKE, account_id=account_id, folders=folders)
     tx.execute(_REMOVE_EMPTY, account_id=account_id, folders=folders)

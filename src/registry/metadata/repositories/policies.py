@@ -22,7 +22,10 @@ Kind = Literal["resource", "lifecycle"]
 
 
 def first_revision(kind: Kind) -> sa.ColumnElement[int]:
-    """Build the SQL expression of a new policy's revision; it binds ``repository_id``."""
+    """Build the SQL expression of a new policy's revision: one more than the deleted policy's.
+
+    The expression binds ``repository_id``.
+    """
     last: sa.ScalarSelect[int] = (
         sa.select(_v.revision)
         .where(given(_v.repository_id), _v.kind == _literal(kind))
@@ -32,7 +35,10 @@ def first_revision(kind: Kind) -> sa.ColumnElement[int]:
 
 
 def keep_revision(kind: Kind, policies: sa.Table) -> Statement:
-    """Build the statement that saves a deleted policy's revision; it binds ``repository_id``."""
+    """Build the statement that saves the revision of a policy that is about to be deleted.
+
+    The statement binds ``repository_id``.
+    """
     of_policy = sa.select(policies.c.repository_id, _literal(kind), policies.c.revision).where(
         given(policies.c.repository_id)
     )
@@ -44,11 +50,8 @@ def keep_revision(kind: Kind, policies: sa.Table) -> Statement:
     )
 
 
-_KINDS: Final = {"resource": "'resource'", "lifecycle": "'lifecycle'"}
-
-
 def _literal(kind: Kind) -> sa.ColumnElement[str]:
-    return sa.literal_column(_KINDS[kind])
+    return sa.literal_column(f"'{kind}'")
 
 
 _p = resource_policies.c
@@ -63,11 +66,11 @@ class StoredResourcePolicy(NamedTuple):
 
 
 class NewPolicy(NamedTuple):
-    """A parsed policy to store, with the account ids of its principals."""
+    """A parsed policy to store, with the ids of the accounts and principals that it names."""
 
     document: Any
     principal_ids: Mapping[str, str]
-    """The ids that the handles and names in the document have now; see `identity.documents`."""
+    """The current ids of the document's handles and names; see `identity.rights.documents`."""
     visibility: str
 
 

@@ -69,7 +69,7 @@ _ADD_ACCOUNT: Final = Statement(
     )
     .on_conflict_do_nothing()
 )
-REPOSITORY_COLUMNS: Final = (
+_REPOSITORY_COLUMNS: Final = (
     _r.id,
     _r.account_id,
     _r.name,
@@ -79,7 +79,7 @@ REPOSITORY_COLUMNS: Final = (
     _r.source,
     _r.is_sparse,
 )
-"""The columns that `repository_of` reads."""
+"""The columns that `_repository_of` reads."""
 _LOCK_ALL: Final = Statement(
     select(_r.id).where(_r.id.in_(listed("ids"))).order_by(_r.id).with_for_update(key_share=True)
 )
@@ -110,7 +110,7 @@ _COUNT: Final = (
         updated_at=bindparam("now"),
     )
 )
-# With its table: SQLAlchemy leaves it out of what SQLite returns, also in queries there.
+# With the table's name: in RETURNING on SQLite, SQLAlchemy leaves it out, also in subqueries.
 _OWNER: Final[ColumnElement[str]] = literal_column("repositories.account_id")
 _COUNT_FEWER: Final = Statement(_COUNT)
 _COUNT_MORE: Final = Statement(
@@ -189,10 +189,10 @@ class Counts(NamedTuple):
     """Deleted tags whose image exists, expired ones included."""
 
 
-_FIND: Final = Statement(of_named(*REPOSITORY_COLUMNS))
-_FIND_WITH_USE: Final = Statement(of_named(*REPOSITORY_COLUMNS, *use_of(_r.account_id)))
+_FIND: Final = Statement(of_named(*_REPOSITORY_COLUMNS))
+_FIND_WITH_USE: Final = Statement(of_named(*_REPOSITORY_COLUMNS, *use_of(_r.account_id)))
 _LOCK: Final = Statement(
-    select(*REPOSITORY_COLUMNS)
+    select(*_REPOSITORY_COLUMNS)
     .where(_r.deleted_at.is_(None), given(_r.id))
     .with_for_update(key_share=True)
 )
@@ -213,7 +213,7 @@ def add_account(tx: Connection, account_id: str, handle: str, now: int) -> None:
 def find_repository(tx: Connection, handle: str, name: str) -> Repository | None:
     """Return the live repository with this name, or None."""
     row = tx.row(_FIND, handle=handle, name=name)
-    return repository_of(row) if row else None
+    return _repository_of(row) if row else None
 
 
 def find_with_use(
@@ -221,7 +221,7 @@ def find_with_use(
 ) -> tuple[Repository, QuotaUse | None] | None:
     """Like `find_repository`; also return the account's stored bytes and limit (see `read_use`)."""
     row = tx.row(_FIND_WITH_USE, handle=handle, name=name)
-    return None if row is None else (repository_of(row), read_use(row[-2:]))
+    return None if row is None else (_repository_of(row), read_use(row[-2:]))
 
 
 def find_revision(tx: Connection, handle: str, name: str) -> Revision | None:
@@ -233,11 +233,11 @@ def lock_repository(tx: Connection, repository_id: str) -> Repository | None:
     """Lock and return a live repository, or None; the lock ends with the transaction.
 
     Every change of a repository's content locks it first, so that counters never race, and what the
-    change has read stays true: nothing else keeps two pushes at once from both finding an immutable
-    tag absent, and both setting it. SQLite needs no lock, since one transaction writes at a time.
+    change has read stays true. Without the lock, two concurrent pushes could both find an immutable
+    tag absent and both set it. SQLite needs no lock, since one transaction writes at a time.
     """
     row = tx.row(_LOCK, id=repository_id)
-    return repository_of(row) if row else None
+    return _repository_of(row) if row else None
 
 
 def lock_repositories(tx: Connection, ids: Iterable[str]) -> None:
@@ -291,7 +291,7 @@ def find_or_add_repository(
     while found is None:
         is_added = add_repository(tx, repository_id, account.id, new, now, source=source)
         found = find_repository(tx, account.handle, name)
-        # On PostgreSQL, the one that had the name may have been deleted since.
+        # On PostgreSQL, the repository that had the name may have been deleted since.
         assert found is not None or not is_added
     return found
 
@@ -313,7 +313,7 @@ def add_to_counters(tx: Connection, repository_id: str, now: int, counts: Counts
 
 
 def set_sparse(tx: Connection, repository_id: str) -> None:
-    """Record that a repository has an index that lacks a child; the caller has locked it."""
+    """Set `is_sparse`: an index lacks a child. The caller has locked the repository."""
     tx.execute(_SET_SPARSE, repository_id=repository_id)
 
 
@@ -322,8 +322,8 @@ def list_repository_names(tx: Connection, handle: str, after: str, limit: int) -
     return [row[0] for row in tx.rows(_LIST, handle=handle, after=after, limit=limit)]
 
 
-def repository_of(row: Row) -> Repository:
-    """Convert a row that begins with `REPOSITORY_COLUMNS`."""
+def _repository_of(row: Row) -> Repository:
+    """Convert a row that begins with `_REPOSITORY_COLUMNS`."""
     exclusions = () if row[4] == "[]" else tuple(msgspec.json.decode(row[4], type=list[str]))
     return Repository(
         row[0],
@@ -354,7 +354,7 @@ class VisibleRepository(NamedTuple):
 
 _FIND_VISIBLE: Final = Statement(
     select(
-        *REPOSITORY_COLUMNS,
+        *_REPOSITORY_COLUMNS,
         accounts.c.handle,
         _r.image_count,
         _r.tagged_image_count,
@@ -380,4 +380,4 @@ def find_visible_repository(tx: Connection, repository_id: str) -> VisibleReposi
     if row is None:
         return None
     target = RepositoryAccess(row[1], row[0], *row[13:])
-    return VisibleRepository._make((repository_of(row), *row[8:13], target))
+    return VisibleRepository._make((_repository_of(row), *row[8:13], target))

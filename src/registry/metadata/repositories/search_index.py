@@ -14,12 +14,11 @@ from cloudcore.db.base import Connection
 from cloudcore.db.rows import given, value
 from cloudcore.db.statement import Statement, listed, page, paged, text_list
 from registry.metadata.search_tables import IS_UNSETTLED, TERM_LENGTH, search_names, search_terms
-from registry.metadata.tables import repositories
+from registry.metadata.tables import LAST_CHARACTER, repositories
 
 KINDS: Final = ("repository", "tag")
 _SCOPE_DIGITS: Final = 12
-_END: Final = "\x7f"
-"""Sorts after every character of a name."""
+
 
 _n = search_names.c
 _s = search_terms.c
@@ -107,10 +106,10 @@ class IndexedName(NamedTuple):
 
 
 def match(text: str, name: str) -> str | None:
-    """Return the term of a name under which the index finds a text; None if the name lacks it.
+    """Return the term under which a search for `text` finds a name; None if the name lacks `text`.
 
-    Several terms of a name may begin with the text. The result is always the same one of them, so
-    that each name is found once. The text is in lower case.
+    Several terms of a name may begin with the text: the choice is always the same, so that each
+    name is found once. `text` is in lower case.
     """
     lowered = name.lower()
     first = lowered.find(text)
@@ -123,9 +122,10 @@ def match(text: str, name: str) -> str | None:
 def list_matches(
     tx: Connection, account_id: str, kind: str, text: str, after: MatchPosition | None, limit: int
 ) -> list[IndexedName]:
-    """Return up to `limit` entries of the index after a position whose term may match the text.
+    """Return up to `limit` index entries after a position that may match the text, sorted.
 
-    The caller compares each name with the whole text; see `match`.
+    Of a long text only the last `TERM_LENGTH` characters are compared; the caller compares each
+    name with the whole text (see `match`).
     """
     scope = _scope(account_id, kind)
     wanted = scope + text[-TERM_LENGTH:]
@@ -134,7 +134,7 @@ def list_matches(
         account_id=account_id,
         after=wanted if after is None else scope + after.characters,
         after_id=0 if after is None else after.name_id,
-        last=wanted + _END,
+        last=wanted + LAST_CHARACTER,
         limit=limit,
     )
     found = [
@@ -152,9 +152,9 @@ def list_matches(
 def list_unsettled(
     tx: Connection, account_id: str, text: str, limit: int
 ) -> tuple[list[IndexedName], bool]:
-    """Return live names that contain the text and whose terms are not written yet.
+    """Return live names that contain the text and whose terms are not written yet, sorted.
 
-    At most `limit` unsettled names are read. The second value is True if there are no more.
+    At most `limit` unsettled names are read. The second value is True if no more are unsettled.
     """
     rows = tx.rows(_LIST_UNSETTLED, account_id=account_id, limit=limit + 1)
     found = [
@@ -167,7 +167,7 @@ def list_unsettled(
 
 
 def settle_batch(tx: Connection, limit: int) -> int:
-    """Write the terms of new names and delete those of deleted ones.
+    """Write the terms of new names, and delete the terms of deleted names.
 
     At most `limit` names are settled; return their number.
     """

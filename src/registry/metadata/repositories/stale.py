@@ -22,7 +22,8 @@ from registry.metadata.tables import repositories
 _r = repositories.c
 _u = repository_activity.c
 
-_of_batch = and_(_r.id >= bindparam("first"), _r.id <= bindparam("last"))
+OF_BATCH: Final = and_(_r.id >= bindparam("first"), _r.id <= bindparam("last"))
+"""The repository's id is from ``:first`` to ``:last``."""
 _uses = (
     select(
         _r.id,
@@ -32,7 +33,7 @@ _uses = (
         func.coalesce(LAST_PUSHED_AT, _r.created_at).label("pushed_at"),
         func.coalesce(LAST_PULLED_AT, _r.created_at).label("pulled_at"),
     )
-    .where(_of_batch, _r.deleted_at.is_(None))
+    .where(OF_BATCH, _r.deleted_at.is_(None))
     .subquery("uses")
 )
 
@@ -58,7 +59,7 @@ _NOTE: Final = Statement(
 )
 _FORGET: Final = Statement(
     repository_activity.delete().where(
-        _u.repository_id.in_(select(_r.id).where(_of_batch, _r.deleted_at.is_not(None)))
+        _u.repository_id.in_(select(_r.id).where(OF_BATCH, _r.deleted_at.is_not(None)))
     )
 )
 _IS_STALE: Final = and_(given(_u.account_id), _u.used_at < bindparam("before"), HOLDS_BYTES)
@@ -67,10 +68,7 @@ _LIST: Final = paged(
     .where(
         given(_u.account_id),
         tuple_(_u.used_at, _u.repository_id)
-        > tuple_(
-            value("after", _u.used_at),
-            value("after_id", _u.repository_id),
-        ),
+        > tuple_(value("after", _u.used_at), value("after_id", _u.repository_id)),
         _u.used_at < bindparam("before"),
         HOLDS_BYTES,
     )
@@ -87,7 +85,10 @@ class LastUse(NamedTuple):
 
 
 def note_uses(tx: Connection, first: str, last: str) -> None:
-    """Record the last use of the repositories with ids from `first` to `last`."""
+    """Write the last use of each live repository with an id from `first` to `last`.
+
+    Delete the last uses of deleted repositories in this range.
+    """
     tx.execute(_NOTE, first=first, last=last)
     tx.execute(_FORGET, first=first, last=last)
 
@@ -97,7 +98,7 @@ def list_last_uses(
 ) -> list[LastUse]:
     """Return up to `limit` repositories that have bytes and were not used since `before`.
 
-    The longest unused come first. `after` is the last one of the previous page.
+    The longest unused come first. `after` is the last item of the previous page.
     """
     place = after or LastUse(-1, "")
     rows = tx.rows(

@@ -167,7 +167,10 @@ def add_deleted_tags(
 
 
 def remove_deleted_tag(tx: Connection, repository_id: str, name: str) -> int:
-    """Remove the deleted tag with this name; return 1 if the repository's count included it."""
+    """Remove the deleted tag with this name, if any.
+
+    Return 1 if the repository's count of deleted tags included the tag, else 0.
+    """
     row = tx.row(_REMOVE, repository_id=repository_id, name=name)
     return int(row is not None and bool(row[0]))
 
@@ -231,7 +234,7 @@ def count_deleted_tags(tx: Connection, repository_id: str, now: int) -> int:
 
 
 def forget_deleted_tags(tx: Connection, now: int, limit: int) -> int:
-    """Remove up to `limit` expired deleted tags; return how many there were."""
+    """Remove up to `limit` expired deleted tags; return how many were found."""
     expired: defaultdict[str, list[str]] = defaultdict(list)
     for repository_id, name in tx.rows(_EXPIRED, now=now, limit=limit):
         expired[repository_id].append(name)

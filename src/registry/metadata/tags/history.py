@@ -4,12 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import takewhile
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
-from sqlalchemy import ColumnElement, ScalarSelect, Select, bindparam, func, literal_column, select
+from sqlalchemy import ColumnElement, ScalarSelect, bindparam, func, literal_column, select
 
 from cloudcore.db.base import Connection
-from cloudcore.db.rows import ONE, ZERO, bound, count, find_all, given, insert_rows, value
+from cloudcore.db.rows import (
+    ONE,
+    ZERO,
+    bound,
+    columns_of,
+    count,
+    find_all,
+    first,
+    given,
+    insert_rows,
+    value,
+)
 from cloudcore.db.statement import Statement, listed, page, paged, text_list
 from registry.metadata.control_tables import tag_events
 from registry.metadata.tables import manifests, tags
@@ -27,7 +38,7 @@ class TagEvent(NamedTuple):
     action: str
     """``created``, ``moved``, ``deleted`` or ``restored``."""
     digest: str | None
-    """The digest that the tag points to after the change, or None if it was deleted."""
+    """The digest that the tag points to after the change, or None if the tag was deleted."""
     previous_digest: str | None
     """The digest that the tag pointed to before the change, or None if there was no such tag."""
     principal: str
@@ -38,7 +49,7 @@ class TagEvent(NamedTuple):
 
 
 class NewTagEvent(NamedTuple):
-    """A tag change to record; the `previous_…` fields describe the manifest before the change."""
+    """A tag change to insert; the `previous_…` fields name the manifest before the change."""
 
     repository_id: str
     tag: str
@@ -57,24 +68,18 @@ def _ordinal_of(
 ) -> ScalarSelect[int]:
     """Build a query for the ordinal of a tag's ``newest`` or ``oldest`` event."""
     e = tag_events.alias(event).c
-    return (
+    return first(
         select(e.ordinal)
         .where(e.repository_id == repository_id, e.tag == tag)
         .order_by(e.sequence.desc() if event == "newest" else e.sequence)
-        .limit(ONE)
-        .offset(ZERO)
-        .scalar_subquery()
-    )
+    ).scalar_subquery()
 
 
 def _next_ordinal(repository_id: ColumnElement[str], tag: ColumnElement[str]) -> ColumnElement[int]:
     return func.coalesce(_ordinal_of("newest", repository_id, tag), ZERO) + ONE
 
 
-_of_tag: Final = (
-    value("repository_id", _e.repository_id),
-    value("tag", _e.tag),
-)
+_of_tag: Final = (value("repository_id", _e.repository_id), value("tag", _e.tag))
 _ADD: Final = Statement(
     tag_events.insert()
     .values(bound(NewTagEvent._fields) | {"ordinal": _next_ordinal(*_of_tag)})
@@ -101,12 +106,10 @@ _ADD_DELETIONS: Final = Statement(
 )
 
 
-def _columns() -> Select[Any]:
-    return select(*(_e[name] for name in TagEvent._fields)).where(given(_e.repository_id))
-
-
 _LIST: Final = paged(
-    _columns().where(given(_e.tag), _e.sequence < bindparam("before")).order_by(_e.sequence.desc())
+    columns_of(tag_events, TagEvent._fields)
+    .where(given(_e.repository_id), given(_e.tag), _e.sequence < bindparam("before"))
+    .order_by(_e.sequence.desc())
 )
 _COUNT: Final = Statement(
     select(
@@ -127,14 +130,14 @@ _REMOVE: Final = Statement(
 
 
 def add_tag_event(tx: Connection, event: NewTagEvent) -> None:
-    """Record a change of a tag; the caller holds the repository's lock, which orders events."""
+    """Insert an event; the caller holds the repository's lock, which orders events."""
     tx.execute(_ADD, **event._asdict())
 
 
 def add_deletions(
     tx: Connection, ids: Sequence[str], principal: str, source: str | None, now: int
 ) -> None:
-    """Record the deletion of all tags of these manifests."""
+    """Insert a deletion event for each tag of these manifests."""
     tx.execute(_ADD_DELETIONS, ids=text_list(ids), principal=principal, source=source, now=now)
 
 

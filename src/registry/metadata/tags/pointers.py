@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
-from sqlalchemy import Select, bindparam, exists, select, text
+from sqlalchemy import bindparam, exists, select, text
 from sqlalchemy.dialects.postgresql import insert
 
 from cloudcore.db.base import Connection
@@ -18,7 +18,7 @@ from registry.metadata.repositories.repository import (
     find_repository,
     of_named,
 )
-from registry.metadata.tables import manifests, repositories, tags
+from registry.metadata.tables import LAST_CHARACTER, manifests, repositories, tags
 
 _t = tags.c
 _FIND: Final = Statement(
@@ -57,8 +57,6 @@ _REMOVE: Final = Statement(tags.delete().where(given(_t.repository_id, _t.name))
 _OF_MANIFESTS: Final = Statement(
     select(_t.manifest_id, _t.name, _t.pushed_digest).where(_t.manifest_id.in_(listed("ids")))
 )
-_END: Final = "\x7f"
-"""Sorts after every character of a tag."""
 
 
 class Tag(NamedTuple):
@@ -99,7 +97,7 @@ def upsert_tag(
     fresh_until: int | None = None,
     created_at: int | None = None,
 ) -> bool:
-    """Insert or move a tag; return True if a deleted tag has its name.
+    """Insert or move a tag; return True if there is a deleted tag of the same name.
 
     A new tag gets `created_at`, by default `now`. Only tags of the pull-through cache have a
     `fresh_until`: the time before which the upstream need not be asked again.
@@ -164,17 +162,14 @@ class TagDetails(NamedTuple):
     updated_at: int
 
 
-def _columns() -> Select[Any]:
-    return (
-        select(_t.name, manifests.c.digest, _t.manifest_id, _t.created_at, _t.updated_at)
-        .join(manifests, manifests.c.id == _t.manifest_id)
-        .where(_t.repository_id == unseen("repository_id", _t.repository_id.type))
-    )
-
-
+_SHOWN: Final = (
+    select(_t.name, manifests.c.digest, _t.manifest_id, _t.created_at, _t.updated_at)
+    .join(manifests, manifests.c.id == _t.manifest_id)
+    .where(_t.repository_id == unseen("repository_id", _t.repository_id.type))
+)
 _in_range = (_t.name >= unseen("first", _t.name.type), _t.name <= unseen("last", _t.name.type))
-_FIND_SHOWN: Final = Statement(_columns().where(given(_t.name)))
-_LIST_SHOWN: Final = Statement(page_planned_once(_columns().where(*_in_range).order_by(_t.name)))
+_FIND_SHOWN: Final = Statement(_SHOWN.where(given(_t.name)))
+_LIST_SHOWN: Final = Statement(page_planned_once(_SHOWN.where(*_in_range).order_by(_t.name)))
 
 
 def find_tag_details(tx: Connection, repository_id: str, name: str) -> TagDetails | None:
@@ -195,6 +190,6 @@ def list_tag_details(
         _LIST_SHOWN,
         repository_id=repository_id,
         first=first,
-        last=prefix + _END,
+        last=prefix + LAST_CHARACTER,
         limit=limit,
     )

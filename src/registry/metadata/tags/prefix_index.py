@@ -1,4 +1,4 @@
-"""The images with a tag that begins with a prefix: all, or the changes since an event.
+"""The images with a tag that begins with a prefix: all images, or only the changes since an event.
 
 Each query is one statement, so that it reads one state of the database.
 """
@@ -10,15 +10,14 @@ from typing import Any, Final, NamedTuple
 import sqlalchemy as sa
 
 from cloudcore.db.base import Connection
-from cloudcore.db.rows import ONE, ZERO, find_one, given, value
+from cloudcore.db.rows import ONE, ZERO, find_one, first, given, value
 from cloudcore.db.statement import Statement, paged
 from registry.metadata.control_tables import tag_events
-from registry.metadata.tables import tags
+from registry.metadata.tables import LAST_CHARACTER, tags
 
 _t = tags.c
 _e = tag_events.c
-_END: Final = "\x7f"
-"""Sorts after every character of a tag."""
+
 MAX_CHANGES: Final = 500
 
 
@@ -81,14 +80,11 @@ _CHANGES: Final = paged(
 # A position in the index on (repository_id, sequence). With a plain condition on the repository,
 # PostgreSQL may scan the events of all repositories backwards to the last one of this.
 _end = sa.tuple_(value("repository_id", _e.repository_id), sa.literal_column(str(2**62)))
-_last = (
+_last = first(
     sa.select(_e.repository_id, _e.sequence, _e.occurred_at)
     .where(sa.tuple_(_e.repository_id, _e.sequence) < _end)
     .order_by(_e.repository_id.desc(), _e.sequence.desc())
-    .limit(ONE)
-    .offset(ZERO)
-    .subquery("last")
-)
+).subquery("last")
 _LAST: Final = Statement(
     sa.select(_last.c.sequence, _last.c.occurred_at).where(given(_last.c.repository_id))
 )
@@ -116,7 +112,7 @@ def find_tagged_images(
 
     The cost grows with the number of these tags.
     """
-    rows = tx.rows(_ALL, repository_id=repository_id, first=prefix, last=prefix + _END)
+    rows = tx.rows(_ALL, repository_id=repository_id, first=prefix, last=prefix + LAST_CHARACTER)
     last = next((Position(row[1], row[2]) for row in rows if row[0] is None), None)
     return [row[0] for row in rows if row[0] is not None], last
 
@@ -124,13 +120,13 @@ def find_tagged_images(
 def list_changes(tx: Connection, repository_id: str, prefix: str, since: int) -> list[PrefixChange]:
     """Return up to `MAX_CHANGES` events from the number `since` on, in order.
 
-    The events are those of all tags; `prefix` is for `PointedImage.has_tag`.
+    The events are those of all tags; `prefix` only decides `PointedImage.has_tag`.
     """
     rows = tx.rows(
         _CHANGES,
         repository_id=repository_id,
         first=prefix,
-        last=prefix + _END,
+        last=prefix + LAST_CHARACTER,
         since=since,
         limit=MAX_CHANGES,
     )

@@ -1,6 +1,6 @@
 """Sign and verify bearer tokens of the data plane, which carry rights for five minutes.
 
-Neither reads the database, so ``/v2`` can authorize a request without it.
+Signing and verifying do not read the database, so ``/v2`` authorizes most requests without it.
 """
 
 from __future__ import annotations
@@ -30,15 +30,18 @@ KEY_KINDS: Final[Mapping[str, KeyKind]] = {
 
 
 class BearerClaims(Claims, kw_only=True, omit_defaults=True):
-    """The claims of a bearer (distribution-spec, token authentication)."""
+    """The claims of a bearer (distribution-spec, token authentication).
+
+    At most one of `lid`, `akid` and `cpid` is set.
+    """
 
     nbf: int
     lid: str | None = None
     """Id of the login credential that the bearer was exchanged for."""
     akid: str | None = None
-    """Id of the access key that the bearer was exchanged for, if not a login credential."""
+    """Id of the access key that the bearer was exchanged for."""
     cpid: str | None = None
-    """Id of the container password that the bearer was exchanged for, if neither of these."""
+    """Id of the container password that the bearer was exchanged for."""
     acc: str | None = None
     src: tuple[str, str, str | None] | None = None
     """The source identity behind the principal (`SourceIdentity`)."""

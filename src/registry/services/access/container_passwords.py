@@ -1,27 +1,24 @@
 """Log container clients in with the named passwords that persons create for them.
 
-Every exchange reads everything that the password depends on: the person, the role's assignment, its
-trust policy and account, and the role's right to log container clients in. A malformed, unknown,
-wrong or no longer admitted password takes the same work and gives the same error.
+Every exchange reads everything that the password depends on: the person; the assignment, trust
+policy and account of the role; and the role's right to log container clients in. A malformed,
+unknown, wrong or no longer admitted password takes the same work and gives the same error.
 """
 
 from __future__ import annotations
 
 from ipaddress import IPv4Address, IPv6Address
-from typing import Final
 
 from cloudcore.db.base import Connection
 from cloudcore.identity.rows.container_passwords import ContainerPassword, find_container_password
 from cloudcore.identity.services.container_passwords import id_of, is_admitted, principal_of
 from registry.metadata.logins import Login
-from registry.services.access.logins import RefusedLogin, StoredLogin
-
-_NOBODY: Final = "00000000-0000-0000-0000-000000000000"
+from registry.services.access.logins import NOBODY, RefusedLogin, StoredLogin
 
 
 def password_id(password: str) -> str:
     """Return the id inside a container password; for a malformed one, an id that nobody has."""
-    return id_of(password) or _NOBODY
+    return id_of(password) or NOBODY
 
 
 def find_password(

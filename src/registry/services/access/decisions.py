@@ -53,8 +53,8 @@ class Rights(Protocol):
     async def sources(self, target: Name, source: Name | None) -> Callable[[Name], bool]:
         """Return a predicate that is True for repositories from which the caller may mount blobs.
 
-        With `source`, it is True for no other repository. Raise `Unauthenticated` if the token has
-        no scope for `source`; the client should request one.
+        With `source`, the predicate is True for no other repository. Raise `Unauthenticated` if the
+        token has no scope for `source`; the client should request one.
         """
 
 
@@ -96,8 +96,8 @@ def verdict_on(
 
     If the account does not exist, the verdict is the same as for a private repository of another
     account. The caller's own policies are not evaluated, and `work` is unchanged, if the repository
-    is another account's (or the client is unauthenticated) and its policy does not allow the
-    action: otherwise the cost would reveal whether account and repository exist.
+    is another account's (or the client is unauthenticated) and the repository's policy does not
+    allow the action: otherwise the cost would reveal whether account and repository exist.
 
     Raise `PolicyTooCostly` if the policies need more steps than `work` has left.
     """

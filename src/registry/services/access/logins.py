@@ -86,8 +86,8 @@ def mint_login(
 ) -> IssuedLogin:
     """Store a new login credential of `caller`, valid for 12 hours.
 
-    It ends earlier if its basis does: the access key, the program's role session, or the person's
-    sign-in. (A person's role session lasts an hour and is renewed while the person is signed in, so
+    It ends earlier if the access key, the program's role session or the person's sign-in behind it
+    does. (A person's role session lasts an hour and is renewed while the person is signed in, so
     the sign-in counts, not the role session.)
 
     Raise `AccessDenied` if the caller is a person without an assumed role, and so without an
@@ -161,7 +161,7 @@ _ENDPOINT: Final = "access-key-login"
 
 
 class RefusedLogin(NamedTuple):
-    """The record for the audit log of a refused login, or of a refused request of a login."""
+    """The data for the audit log about a refused login, or a refused request by a login."""
 
     account_id: str
     principal: str
@@ -171,12 +171,7 @@ class RefusedLogin(NamedTuple):
     """CRNs of the resources concerned."""
 
 
-def seconds_refused(tx: Connection, credential_id: str, source: str, now: int) -> int:
-    """Return the seconds until a credential may be tried again from an address, or 0."""
-    return seconds_exhausted(tx, _ENDPOINT, _subject(credential_id, source), CREDENTIAL_BUDGET, now)
-
-
-def count_failure(tx: Connection, credential_id: str, source: str, now: int) -> int:
+def _count_failure(tx: Connection, credential_id: str, source: str, now: int) -> int:
     """Count a failure; return the seconds until the client may try again, or 0."""
     subjects = (
         (f"address {source}", ADDRESS_BUDGET),
@@ -201,7 +196,7 @@ class StoredLogin(NamedTuple):
     login: Login | None
     """None if the credential may not log in now."""
     refused: RefusedLogin
-    """The record for the audit log if the credential is refused."""
+    """The data for the audit log if the credential is refused."""
 
 
 FindLogin = Callable[[Connection, str, IPv4Address | IPv6Address | None, int], StoredLogin | None]
@@ -216,7 +211,7 @@ async def log_in(
     find: FindLogin,
     note_refusal: Callable[[RefusedLogin], None],
 ) -> Login:
-    """Log in with a long-lived credential. A failure takes a second transaction.
+    """Return the login of a long-lived credential. A failure takes a second transaction.
 
     An unknown credential, a wrong secret, and a credential that may not log in take the same work
     and give the same error. `note_refusal` is called if the credential exists and is refused.
@@ -227,7 +222,8 @@ async def log_in(
     source, now = rate_subject(source_ip), clock()
 
     def read(tx: Connection) -> tuple[int, StoredLogin | None]:
-        retry_after = seconds_refused(tx, credential_id, source, now)
+        subject = _subject(credential_id, source)
+        retry_after = seconds_exhausted(tx, _ENDPOINT, subject, CREDENTIAL_BUDGET, now)
         return retry_after, find(tx, credential_id, source_ip, now)
 
     retry_after, known = await database.read(read)
@@ -239,7 +235,7 @@ async def log_in(
         return known.login
     if known is not None:
         note_refusal(known.refused)
-    retry_after = await database.write_relaxed(count_failure, credential_id, source, now)
+    retry_after = await database.write_relaxed(_count_failure, credential_id, source, now)
     raise _too_many_failures(retry_after) if retry_after else wrong_login()
 
 
@@ -252,7 +248,8 @@ def _subject(credential_id: str, source: str) -> str:
 
 
 _ID: Final = re.compile(r"AK[A-Z2-7]{18}")
-_NOBODY: Final = "00000000-0000-0000-0000-000000000000"
+NOBODY: Final = "00000000-0000-0000-0000-000000000000"
+"""An id that nothing has, for reads that are to find nothing."""
 
 
 def is_access_key_id(username: str) -> bool:
@@ -266,7 +263,7 @@ def find_key(
     """Return the stored access key with this id, or None."""
     owner = find_key_owner(tx, access_key_id)
     # For an unknown key, the same reads find nothing.
-    account_id = _NOBODY if owner is None else owner.account_id
+    account_id = NOBODY if owner is None else owner.account_id
     account = find_account(tx, account_id)
     is_allowed = find_settings(tx, account_id).access_key_login
     if owner is None:

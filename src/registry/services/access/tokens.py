@@ -77,8 +77,8 @@ class DecisionBudget:
     async def pause(self) -> None:
         """Let other requests run before a decision, if the last decisions took long.
 
-        It does so after `SLICE_STEPS` steps and, as some decisions count no steps (`verdict_on`),
-        after `SLICE_DECISIONS` decisions.
+        That is after `SLICE_STEPS` steps or, as some decisions count no steps (`verdict_on`), after
+        `SLICE_DECISIONS` decisions.
         """
         self._decisions += 1
         if self.work.left <= self._next or self._decisions > SLICE_DECISIONS:
@@ -332,7 +332,8 @@ class BearerTokens:
     ) -> dict[Name, NameRights]:
         names = [name for name in requested if name != CATALOG]
         targets, uncounted = await self.database.read(_targets_and_uncounted, names)
-        crn = "" if subject.principal is None else subject.principal.crn
+        principal = subject.principal
+        crn = "" if principal is None else principal.crn
         budget = DecisionBudget()
         entries = {}
         for name, target in zip(names, targets, strict=True):
@@ -347,15 +348,12 @@ class BearerTokens:
             counts = not any(each.is_allowed for each in verdicts.values()) or _counts(
                 crn, uncounted.get(target.account_id or "", ()), budget.work
             )
-            entries[name] = _entry_of(verdicts, counts, is_own=_is_own(subject, target))
+            is_own = principal is not None and principal.account_id == target.account_id
+            entries[name] = _entry_of(verdicts, counts, is_own=is_own)
         if CATALOG in requested:
             may_list = could_allow(subject.policies, DESCRIBE, subject.source_ip, now)
             entries[CATALOG] = NameRights(("*",), ()) if may_list else NameRights((), ("*",))
         return entries
-
-
-def _is_own(subject: AccessSubject, target: RepositoryAccess) -> bool:
-    return subject.principal is not None and subject.principal.account_id == target.account_id
 
 
 def _entry_of(verdicts: Mapping[str, Verdict], counts: bool, *, is_own: bool) -> NameRights:  # noqa: FBT001

@@ -6,5 +6,6 @@
 - `deduplication`, `recording`: check an existing copy, then make the bytes a blob
 - `sealing`: find the data keys of the bytes
 - `reading`, `links`, `mounting`: blobs of a repository
+- `rewrapping`: move a repository's blobs to another KMS key
 - `damage`: damaged blobs
 """

@@ -17,7 +17,7 @@ from cloudcore.objects import damage
 from registry.blobstore.base import ObjectDamaged, ObjectUnknown
 from registry.blobstore.store import BlobReader
 from registry.metadata.blobs.damage import DamagedImage, DamagedObject, damaged_objects, images_of
-from registry.metadata.blobs.objects import Link
+from registry.metadata.blobs.objects import KeptObject, Link
 
 MAX_LISTED: Final = 100
 """The maximum number of damaged blobs that are listed, and of images listed for all of them."""
@@ -27,37 +27,26 @@ MOST_LOGGED: Final = 10_000
 """The maximum number of remembered wraps; when it is reached, all are forgotten."""
 
 
-async def find_damage(reader: BlobReader, stored_id: str, stored_size: int) -> str | None:
-    """Return `ABSENT` or `SIZE` if stored bytes are missing or have another size, else None.
+async def find_object_damage(
+    reader: BlobReader, found: Link | KeptObject, body: bytes | None
+) -> str | None:
+    """Return the damage of an object: `ABSENT` if it has no bytes, `SIZE` (a wrong size), or None.
 
-    Raise `StoreUnavailable` if the store failed.
+    `body` has the bytes of an inline object. Raise `StoreUnavailable` if the store failed.
     """
-    if reader.check_cached(stored_id, stored_size):
-        return None
+    stored_id, stored_size = found.stored_id, found.stored_size
+    if found.is_inline:
+        if body is None:
+            return damage.ABSENT
+        return None if len(body) == stored_size else damage.SIZE
     try:
-        await reader.check(stored_id, stored_size)
+        if not reader.check_cached(stored_id, stored_size):
+            await reader.check(stored_id, stored_size)
     except ObjectUnknown:
         return damage.ABSENT
     except ObjectDamaged:
         return damage.SIZE
     return None
-
-
-def find_body_damage(body: bytes | None, stored_size: int) -> str | None:
-    """Return the damage of an inline object's bytes: `ABSENT` if `body` is None, `SIZE` or None."""
-    if body is None:
-        return damage.ABSENT
-    return None if len(body) == stored_size else damage.SIZE
-
-
-async def find_link_damage(reader: BlobReader, link: Link) -> str | None:
-    """Return the damage of a link's object: `ABSENT`, `SIZE` (a wrong size), or None.
-
-    Raise `StoreUnavailable` if the store failed.
-    """
-    if link.is_inline:
-        return find_body_damage(link.body, link.stored_size)
-    return await find_damage(reader, link.stored_id, link.stored_size)
 
 
 def list_damaged(

@@ -24,7 +24,7 @@ from registry.metadata.blobs.inline import read_body
 from registry.metadata.blobs.objects import KeptObject, NewObject
 from registry.metadata.blobs.wraps import Wrap
 from registry.metadata.encryption_bindings import effective_key, effective_keys
-from registry.services.blobs.damage import find_body_damage, find_damage
+from registry.services.blobs.damage import find_object_damage
 from registry.services.context import ServiceContext
 
 
@@ -51,7 +51,7 @@ async def check_copy(
     kept, kms_key_id, own, body = found
     seen = CheckedCopy(kept.stored_id, None, kms_key_id)
     try:
-        found_damage = await _find_damage(ctx, kept, body)
+        found_damage = await find_object_damage(ctx.reader, kept, body)
     except StoreUnavailable:
         found_damage = damage.UNREADABLE
     if found_damage is not None:
@@ -105,12 +105,6 @@ async def wrap_again(
         return await ctx.data_keys.wrap(account_id, kms_key_id, stored_id, data_key)
     except (KmsKeyDisabled, KmsKeyDeleted, Unavailable):
         return None
-
-
-async def _find_damage(ctx: ServiceContext, kept: KeptObject, body: bytes | None) -> str | None:
-    if kept.is_inline:
-        return find_body_damage(body, kept.stored_size)
-    return await find_damage(ctx.reader, kept.stored_id, kept.stored_size)
 
 
 async def _is_sealed_with(
@@ -196,7 +190,7 @@ def replace_bytes(
         wraps.unseal_uses(tx, account_id, new.id)
         wraps.drop_all_wraps(tx, account_id, new.id)
         return True
-    plain = needed_keys(tx, account_id, new.id)
+    plain = _needed_keys(tx, account_id, new.id)
     if missing := plain.keys() - made.keys():
         raise NotWrapped(missing)
     needed = {kms_key_id: made[kms_key_id] for kms_key_id in plain}
@@ -212,8 +206,8 @@ def replace_bytes(
     return True
 
 
-def needed_keys(tx: Connection, account_id: str, object_id: str) -> dict[str, list[str]]:
-    """Map each KMS key under which an object's data key must be wrapped to repository ids.
+def _needed_keys(tx: Connection, account_id: str, object_id: str) -> dict[str, list[str]]:
+    """Return the KMS keys under which an object's data key must be wrapped, with repository ids.
 
     Each link and tombstone needs its own key or, if it still reads plain bytes, the key that its
     repository writes under. The ids are those of the repositories that still read plain bytes.

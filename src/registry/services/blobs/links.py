@@ -41,7 +41,7 @@ def detach_blob(tx: Connection, name: Name, digest: Digest, change: Change) -> N
 
     """
     repository = lock_named_repository(tx, name)
-    link = _lock_link(tx, name, digest)  # under the lock, or another who deletes it may be first
+    link = _lock_link(tx, name, digest)  # after the repository: another request may delete the link
     if not blobs.unlink(tx, link.repository_id, link.digest):
         raise BlobReferenced(
             f"a manifest in {name} references {digest}; delete the manifest first",
@@ -71,7 +71,7 @@ def unknown(name: Name, digest: str) -> BlobUnknown:
 
 
 def leave(tx: Connection, account_id: str, before: LinkTarget, after: LinkTarget, now: int) -> None:
-    """Delete the wrap and condemn the object that a link no longer uses, unless they are needed."""
+    """After a link has moved, delete the wrap and condemn the object that nothing uses any more."""
     if before.object_id is None or before == after:
         return
     lock_objects(tx, account_id, [before.object_id])

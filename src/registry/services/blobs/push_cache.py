@@ -21,7 +21,7 @@ MOST_TARGETS: Final = 1000
 
 
 class CachedTarget(NamedTuple):
-    """A push target, and its KMS key ready for use; None if new blobs are plain."""
+    """A push target, and its KMS key ready for use. The key is None if new blobs are plain."""
 
     target: PushTarget
     writing: WritingKey | None

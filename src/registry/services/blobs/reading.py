@@ -32,7 +32,7 @@ from registry.metadata.blobs.link_states import find_link_states
 from registry.metadata.blobs.objects import BLOB_ROWS, Link
 from registry.oci.digest import Digest
 from registry.oci.reference import Name
-from registry.services.blobs.damage import find_link_damage
+from registry.services.blobs.damage import find_object_damage
 from registry.services.blobs.links import get_link, unknown
 from registry.services.context import ServiceContext
 from registry.services.data_keys import DataKeys
@@ -62,7 +62,7 @@ async def stat_blob(
 
     With `keep`, a client relies on the blob (HEAD before a push): check its file. If the link is
     unreferenced and was last touched long ago, also touch it, and commit that before the response.
-    A referenced link need not be touched: that happens when its last manifest is deleted.
+    A referenced link is not touched here: the deletion of its last manifest touches it.
 
     Raises:
         BlobUnknown: the repository does not link the blob, even if the account has its bytes; the
@@ -252,7 +252,8 @@ async def _look(
         except ObjectUnknown:
             kind = damage.ABSENT
         except ObjectDamaged:
-            kind = await find_link_damage(ctx.reader, found.link) or damage.DIGEST
+            found_damage = await find_object_damage(ctx.reader, found.link, found.link.body)
+            kind = found_damage or damage.DIGEST
         if await note_damage(ctx, found.link, kind):
             break
         # Another request has marked it, or a push has healed it, since the link was read.
@@ -268,7 +269,7 @@ async def _is_back(ctx: ServiceContext, link: Link) -> bool:
     """
     if link.damage not in (damage.ABSENT, damage.SIZE):
         return False
-    if await find_link_damage(ctx.reader, link) is not None:
+    if await find_object_damage(ctx.reader, link, link.body) is not None:
         return False
     seen = link.account_id, link.stored_id, link.verified_at, link.damage
     await ctx.database.write(BLOB_ROWS.confirm, *seen, _NEVER_VERIFIED)
@@ -282,18 +283,18 @@ def _find_readable(
     link = get_link(tx, name, digest)
     if link.encoding == PLAIN:
         return link, None
-    check_key(name, link)
+    _check_key(name, link)
     if data_keys is None:
         raise errors.StoreUnavailable("the blob is sealed, and this process has no keys")
     try:
-        return link, data_keys.usable_for(tx, link.account_id, [wrap_of(link)])
+        return link, data_keys.usable_for(tx, link.account_id, [_wrap_of(link)])
     except errors.KmsKeyDeleted:
         raise _shredded(name, link) from None
     except WrapBroken:
         return link, None
 
 
-def check_key(name: Name, link: Link) -> None:
+def _check_key(name: Name, link: Link) -> None:
     """Check that the KMS key of a sealed blob's link can be used.
 
     Raise `BlobUnknown` if the key was deleted, `KmsKeyDisabled` if it is disabled or its deletion
@@ -307,8 +308,7 @@ def check_key(name: Name, link: Link) -> None:
         )
 
 
-def wrap_of(link: Link) -> WrappedKey:
-    """Return the wrapped data key of a sealed blob's link."""
+def _wrap_of(link: Link) -> WrappedKey:
     assert link.kms_key_id is not None
     assert link.wrapped_data_key is not None
     return WrappedKey(link.kms_key_id, link.wrapped_data_key, link.stored_id)
@@ -321,7 +321,7 @@ async def _open_data_key(
         return None
     assert ctx.data_keys is not None
     if usable is not None:
-        wrap = wrap_of(link)
+        wrap = _wrap_of(link)
         with suppress(WrapBroken):
             return (await ctx.data_keys.open_under(link.account_id, usable, [wrap]))[0]
     ctx.broken_wraps.log(link)

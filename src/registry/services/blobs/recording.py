@@ -161,19 +161,16 @@ async def record_new(ctx: ServiceContext, new: NewBytes, ending: SessionEnd | No
     if kept.found is not None:
         ctx.on_damage()
         _log.error("blob %s was damaged (%s); a push has healed it", stored.digest, kept.found)
-    is_new = kept.stored_id == stored.object_id
-    return is_new or (not kept.is_certain and await _is_owned(ctx, stored))
+    if kept.stored_id == stored.object_id:
+        return True
+    # After an unknown outcome, a row of any object, live or quarantined, may have the bytes.
+    return not kept.is_certain and bool(await ctx.database.read(owned, [stored.object_id]))
 
 
 async def drop_stored(ctx: ServiceContext, stored: Stored) -> None:
     """Delete stored bytes whose row was not written; inline bytes need no deletion."""
     if stored.body is None:
         await ctx.writer.remove_duplicate(stored.object_id)
-
-
-async def _is_owned(ctx: ServiceContext, stored: Stored) -> bool:
-    """Return True if a row of any object, live or quarantined, has these bytes."""
-    return bool(await ctx.database.read(owned, [stored.object_id]))
 
 
 async def _record(ctx: ServiceContext, new: NewBytes, ending: SessionEnd | None) -> _Kept:
@@ -252,34 +249,30 @@ async def _find_recorded(
     seen: CheckedCopy | None,
     error: OutcomeUnknown,
 ) -> _Kept:
-    """Return the bytes that a transaction of unknown outcome recorded; else raise `error`."""
-    await _check_ended(ctx, lease, error)
-    return await _find_linked(ctx, new, seen, error)
-
-
-async def _find_linked(
-    ctx: ServiceContext, new: NewBytes, seen: CheckedCopy | None, error: OutcomeUnknown
-) -> _Kept:
-    """Return the bytes of the linked blob, if they are the new ones or a good copy; else raise."""
-    there = await ctx.database.read(blobs.linked_object, new.repository_id, new.stored.digest)
-    if there is None or not (
-        there.stored_id == new.stored.object_id or _can_be_kept(there, seen, ctx.clock())
-    ):
-        raise error
-    return _Kept(there.stored_id, is_certain=False)
-
-
-async def _check_ended(ctx: ServiceContext, lease: Lease, error: OutcomeUnknown) -> None:
-    """Raise `error` unless the session has ended; the transaction that ends it records its blob.
+    """Return the bytes that a transaction of unknown outcome recorded when it ended the session.
 
     A transaction that may still commit has locked the session's row, so this waits for it. Raise
-    `UploadLeaseLost` if another holder has taken the lease.
+    `error` if the session has not ended or the bytes are not there, `UploadLeaseLost` if another
+    holder has taken the lease.
     """
     holder = await ctx.database.write(lock_holder, lease.upload_id)
     if holder == (lease.holder, lease.token):
         raise error
     if holder is not None:
         raise UploadLeaseLost
+    return await _find_linked(ctx, new, seen, error)
+
+
+async def _find_linked(
+    ctx: ServiceContext, new: NewBytes, seen: CheckedCopy | None, error: OutcomeUnknown
+) -> _Kept:
+    """Return the linked blob's bytes if they are the new ones or a good copy, or raise `error`."""
+    there = await ctx.database.read(blobs.linked_object, new.repository_id, new.stored.digest)
+    if there is None or not (
+        there.stored_id == new.stored.object_id or _can_be_kept(there, seen, ctx.clock())
+    ):
+        raise error
+    return _Kept(there.stored_id, is_certain=False)
 
 
 def _can_be_kept(kept: KeptObject, seen: CheckedCopy | None, now: int) -> bool:

@@ -102,10 +102,10 @@ def start_rewrap(
 
 
 async def run_step(ctx: ServiceContext, run: Run, job: Job) -> Next | Done:
-    """Wrap the data keys of the next uses; return the change that moves these uses."""
+    """Wrap the data keys of the next uses; return the result whose change moves these uses."""
     if ctx.data_keys is None:
         raise StepFailed("NO_KEYS", "this process has no keys")
-    # If the key has been closed, the next attempt sees which key it was.
+    # If the key was disabled or deleted meanwhile, the step is repeated, and reads the key's state.
     anew, unusable = partial(rewrap, ctx.data_keys), changed_meanwhile
     return await steps.run_step(ctx.database, anew, run, job, _read, _write, unusable)
 
@@ -130,7 +130,7 @@ def _read(tx: Connection, run: Run, at: object) -> UsePage[_WrappedUse]:
 def _with_wraps(tx: Connection, account_id: str, found: Sequence[BlobUse]) -> list[_WrappedUse]:
     """Return uses with the wraps of their objects; the wrap under a use's current key comes first.
 
-    A wrap that exists under the new key is replaced too: it may be broken, and the wrap that does
+    A wrap that exists under the new key is replaced too: it may be broken, while the wrap that does
     open may be dropped afterwards.
     """
     wraps: dict[str, list[ObjectWrap]] = defaultdict(list)

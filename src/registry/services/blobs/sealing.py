@@ -8,7 +8,7 @@ from cloudcore.quotas.limits import QuotaUse
 from registry.blobstore.base import DataKey, ObjectUnknown
 from registry.errors import KmsKeyDeleted, KmsKeyDisabled
 from registry.metadata.blobs.uploads import Upload, UploadWrap
-from registry.metadata.encryption_bindings import EffectiveKey, effective_key
+from registry.metadata.encryption_bindings import effective_key
 from registry.metadata.repositories import repository as repositories
 from registry.metadata.repositories.repository import Repository
 from registry.oci.reference import Name
@@ -19,17 +19,15 @@ from registry.services.context import ServiceContext
 from registry.services.repositories.names import name_unknown, refuse_push, repository_for_push
 
 
-def find_writing_key(
+def _find_writing_key(
     ctx: ServiceContext, tx: Connection, account_id: str, repository_id: str
 ) -> WritingKey:
-    """Return the KMS key that a repository writes under.
-
-    Raise `KmsKeyDeleted` if the key was deleted, `KmsKeyDisabled` if it is disabled or its deletion
-    is pending.
-    """
     assert ctx.data_keys is not None
     key = effective_key(tx, account_id, repository_id)
-    _check_usable(key)
+    if key.state == "deleted":
+        raise KmsKeyDeleted
+    if key.state != "enabled":
+        raise KmsKeyDisabled
     version = key.current_version
     return WritingKey(
         key.kms_key_id, ctx.data_keys.usable_version(tx, account_id, key.kms_key_id, version)
@@ -42,8 +40,8 @@ async def repository_and_key(
     """Return the repository to push to, its KMS key, and the account's stored bytes and limit.
 
     The repository is created if necessary (`repository_for_push`). The key is None if blobs are
-    stored plain; stored bytes and limit are None without a limit. Raise the errors of
-    `find_writing_key` and `repository_for_push`.
+    stored plain; stored bytes and limit are None without a limit. Raise the errors of `key_for` and
+    `repository_for_push`.
     """
     found = await ctx.database.read(_find, ctx, name)
     if found is None:
@@ -55,7 +53,7 @@ async def repository_and_key(
 
 
 def cached_target(ctx: ServiceContext, name: Name) -> CachedTarget | None:
-    """Return the cached target of a repository; None without one, or if its KMS key is not open."""
+    """Return a repository's cached target; None if there is none, or its KMS key is not open."""
     known = ctx.push_cache.find(name)
     if known is None or (known.writing is not None) != ctx.seals:
         return None
@@ -77,7 +75,7 @@ def find_upload_keys(
     """
     if not ctx.seals and upload.kms_key_id is None:
         return UploadKeys(None, None)
-    writing = find_writing_key(ctx, tx, upload.account_id, upload.repository_id)
+    writing = _find_writing_key(ctx, tx, upload.account_id, upload.repository_id)
     has_bytes = upload.received_bytes or upload.body is not None
     if upload.kms_key_id is None or not has_bytes or not opens:
         return UploadKeys(writing, None)
@@ -129,7 +127,8 @@ async def seal_under(
 ) -> Seal | None:
     """Return `seal` with its data key wrapped under the KMS key `writing`.
 
-    Return `seal` itself if the data key is already wrapped under that key, or either is None.
+    Return `seal` itself if the data key is already wrapped under that key, or if `seal` or
+    `writing` is None.
     """
     if seal is None or writing is None or seal.kms_key_id == writing.kms_key_id:
         return seal
@@ -151,8 +150,7 @@ async def _wrap(
     ctx: ServiceContext, writing: WritingKey, stored_id: str, data_key: DataKey
 ) -> bytes:
     assert ctx.data_keys is not None
-    wrapped = await ctx.data_keys.wrap_under(writing.usable, [(stored_id, data_key)])
-    return wrapped[0]
+    return (await ctx.data_keys.wrap_under(writing.usable, [(stored_id, data_key)]))[0]
 
 
 def _find(
@@ -169,21 +167,15 @@ def _find(
 def key_for(tx: Connection, ctx: ServiceContext, repository: Repository) -> WritingKey | None:
     """Return the KMS key that a repository writes under, or None if blobs are stored plain.
 
-    Raise `KmsKeyDeleted` or `KmsKeyDisabled` like `find_writing_key`.
+    Raise `KmsKeyDeleted` if the key was deleted, `KmsKeyDisabled` if it is disabled or its deletion
+    is pending.
     """
     if not ctx.seals:
         return None
-    return find_writing_key(ctx, tx, repository.account_id, repository.id)
+    return _find_writing_key(ctx, tx, repository.account_id, repository.id)
 
 
 def _wrap_of(upload: Upload) -> WrappedKey:
     assert upload.kms_key_id is not None
     assert upload.wrapped_data_key is not None
     return WrappedKey(upload.kms_key_id, upload.wrapped_data_key, upload.stage_id)
-
-
-def _check_usable(key: EffectiveKey) -> None:
-    if key.state == "deleted":
-        raise KmsKeyDeleted
-    if key.state != "enabled":
-        raise KmsKeyDisabled

@@ -66,10 +66,11 @@ async def append_small(
     Raise `UploadUnknown`, `UploadBusy`, `BlobTooLarge` or `QuotaExceeded` like `append_chunk`.
     """
     upload = session.upload
-    whole = await received_bytes(ctx, session, keys) + data
+    before, _ = await open_received(ctx, session, keys)
+    whole = before + data
     check_limit(ctx, len(whole))
     check_bytes(session.use, len(whole))
-    received = await seal_received(ctx, upload, keys.writing, whole)
+    received = await _seal_received(ctx, upload, keys.writing, whole)
     try:
         is_kept = await ctx.database.write(_keep, ctx, session, received, ctx.clock())
     except OutcomeUnknown:
@@ -79,7 +80,7 @@ async def append_small(
     return len(whole)
 
 
-async def seal_received(
+async def _seal_received(
     ctx: ServiceContext, upload: uploads.Upload, writing: WritingKey | None, data: bytes
 ) -> uploads.ReceivedBytes:
     """Seal `data`, all received bytes of a small session, for the session's row.
@@ -154,7 +155,7 @@ async def finish_small(
 
     """
     upload = session.upload
-    before, seal = await _open_received(ctx, session, keys)
+    before, seal = await open_received(ctx, session, keys)
     whole = before + data
     check_limit(ctx, len(whole))
     stage_id, sealed = upload.stage_id, upload.body
@@ -182,21 +183,14 @@ async def end_small(ctx: ServiceContext, name: Name, session: UploadSession) -> 
         raise await ctx.database.read(lost_session, ctx, name, upload.id, ctx.clock())
 
 
-async def received_bytes(
+async def open_received(
     ctx: ServiceContext, session: UploadSession, keys: UploadKeys | None
-) -> bytes:
-    """Return the received bytes of a small session, decrypted.
+) -> tuple[bytes, Seal | None]:
+    """Return the received bytes of a small session, decrypted, and their seal.
 
     Raise `UploadUnknown` if the bytes are damaged; then the session is ended. Raise `KmsKeyDeleted`
     or `KmsKeyDisabled` if the KMS key that seals them cannot be used.
     """
-    return (await _open_received(ctx, session, keys))[0]
-
-
-async def _open_received(
-    ctx: ServiceContext, session: UploadSession, keys: UploadKeys | None
-) -> tuple[bytes, Seal | None]:
-    """Decrypt the received bytes of a small session; also return their seal."""
     upload = session.upload
     if upload.body is None:
         return b"", None
@@ -289,7 +283,7 @@ async def begin_in_target(
     if room and few.is_complete and len(few.data) <= ctx.limits.max_blob_bytes:
         upload, expires_at = session.upload, now + ctx.limits.upload_idle
         try:
-            received = await seal_received(ctx, upload, writing, few.data)
+            received = await _seal_received(ctx, upload, writing, few.data)
             row = target, room, upload, received, expires_at
             try:
                 is_begun = await ctx.database.write(begin_row, *row)

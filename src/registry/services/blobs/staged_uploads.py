@@ -11,7 +11,7 @@ get their own data key.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import aclosing, asynccontextmanager, suppress
 from functools import partial
 from typing import NamedTuple
@@ -27,7 +27,6 @@ from registry.errors import (
     KmsKeyDisabled,
     NameUnknown,
     StoreUnavailable,
-    UploadOutOfOrder,
 )
 from registry.metadata.blobs import uploads
 from registry.metadata.blobs.objects import has_object
@@ -37,8 +36,14 @@ from registry.oci.digest import Digest
 from registry.oci.reference import Name
 from registry.services.blobs import sealing
 from registry.services.blobs.recording import NewBytes, drop_stored, record_new
-from registry.services.blobs.small_uploads import received_bytes
-from registry.services.blobs.upload_bodies import Chunk, check_limit, check_span, cut_short
+from registry.services.blobs.small_uploads import open_received
+from registry.services.blobs.upload_bodies import (
+    Chunk,
+    check_limit,
+    check_offset,
+    check_span,
+    cut_short,
+)
 from registry.services.blobs.upload_ids import UploadSession, busy, unknown
 from registry.services.blobs.upload_leases import UploadHold, UploadLeaseLost
 from registry.services.blobs.upload_sessions import check_room, ending_of, lost_session
@@ -137,7 +142,7 @@ async def _held(
         now = ctx.clock()
         place = upload.repository_id, upload.account_id
         use = await ctx.database.read(check_room, ctx, *place, now)
-        # The id of the bytes is that of this moment: they are newer than what was stored so far.
+        # A new id for the bytes: stored ids sort by the time at which the bytes began to arrive.
         session = session._replace(upload=upload._replace(stage_id=ctx.new_id()))
     if use is not None and expected is not None:
         of = upload.account_id, expected, use
@@ -155,23 +160,33 @@ def use_unless_there(
     return None if has_object(tx, account_id, digest) else use
 
 
+def limited(
+    ctx: ServiceContext, staged: Staged, use: QuotaUse | None
+) -> Callable[[memoryview], None]:
+    """Return a sink that writes to `staged`; it raises `BlobTooLarge` or `QuotaExceeded`."""
+
+    def sink(view: memoryview) -> None:
+        check_limit(ctx, staged.offset + len(view))
+        check_bytes(use, staged.offset + len(view))
+        staged.write(view)
+
+    return sink
+
+
 class _Move:
     """Writes a chunk to staged bytes, after the bytes in the session's row, if any."""
 
     def __init__(self, ctx: ServiceContext, hold: UploadHold, staged: Staged, chunk: Chunk) -> None:
-        self._ctx = ctx
         self._staged = staged
+        self._sink = limited(ctx, staged, hold.use)
         self._before = hold.before
         self._received_bytes = hold.upload.received_bytes
-        self._use = hold.use
         self._span = chunk.span
 
     def take(self, view: memoryview) -> None:
         """Write the next bytes; raise `BlobTooLarge` or `QuotaExceeded` beyond a limit."""
         self._write_before()
-        check_limit(self._ctx, self._staged.offset + len(view))
-        check_bytes(self._use, self._staged.offset + len(view))
-        self._staged.write(view)
+        self._sink(view)
 
     def end(self, *, is_complete: bool) -> None:
         """Raise `SizeInvalid` if a complete chunk is not as long as its span."""
@@ -189,8 +204,7 @@ class _Move:
 async def _opened(ctx: ServiceContext, hold: UploadHold, chunk: Chunk) -> AsyncIterator[Staged]:
     """Open a session's staged bytes at the acknowledged offset, at which the chunk must begin."""
     upload = hold.upload
-    if chunk.span is not None and chunk.span.first != upload.received_bytes:
-        raise UploadOutOfOrder(upload.received_bytes)
+    check_offset(chunk.span, upload.received_bytes)
     check_limit(ctx, upload.received_bytes + (chunk.declared_bytes or 0))
     try:
         staged = await open_stage(ctx, hold)
@@ -227,7 +241,7 @@ async def end_staged(ctx: ServiceContext, hold: UploadHold, staged: Staged | Non
 
 
 async def _advance(ctx: ServiceContext, hold: UploadHold, progress: _Progress) -> None:
-    """Record the received bytes, and release the lease."""
+    """Write the received bytes to the session's row, and release the lease."""
     received = ReceivedBytes(
         progress.received_bytes, progress.digests, hold.stage_id, sealing.wrap_for_row(hold.seal)
     )
@@ -255,7 +269,7 @@ async def _advance(ctx: ServiceContext, hold: UploadHold, progress: _Progress) -
 async def record_staged(
     ctx: ServiceContext, hold: UploadHold, stored: Stored, *, is_cached: bool = False
 ) -> bool:
-    """Record the blob of a held session and end the session; for `is_cached` see `NewBytes`.
+    """Write the rows of a held session's blob, and end the session; see `NewBytes.is_cached`.
 
     Return False if the account has a good copy, so the caller must drop the bytes (`drop_stored`).
 
@@ -336,7 +350,7 @@ async def _open_in_place(ctx: ServiceContext, hold: UploadHold) -> Staged:
 
 
 async def _copy(ctx: ServiceContext, hold: UploadHold) -> Staged:
-    """Copy the acknowledged bytes to a new id: an earlier holder may write to the old bytes."""
+    """Copy the acknowledged bytes under a new id: an earlier holder may write to the old ones."""
     upload = hold.upload
     hold.stage_id = ctx.new_id()
     hold.seal = await new_stage_seal(ctx, hold)
@@ -354,7 +368,7 @@ async def _copy(ctx: ServiceContext, hold: UploadHold) -> Staged:
 async def _spill(ctx: ServiceContext, hold: UploadHold) -> Staged:
     """Begin to stage a session's bytes, which so far are in its row."""
     session = UploadSession(hold.upload, is_written=True)
-    hold.before = await received_bytes(ctx, session, hold.keys)
+    hold.before, _ = await open_received(ctx, session, hold.keys)
     hold.stage_id = ctx.new_id()
     hold.seal = await new_stage_seal(ctx, hold)
     key = sealing.key_of(hold.seal)

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from typing import NamedTuple
 
 from cloudcore.serving.asgi import Body
-from registry.errors import BlobTooLarge, SizeInvalid
+from registry.errors import BlobTooLarge, SizeInvalid, UploadOutOfOrder
 from registry.services.context import ServiceContext
 
 
@@ -44,7 +44,7 @@ class Chunk(NamedTuple):
     async def few(self, limit: int) -> SmallBody | None:
         """Read a body of at most `limit` bytes; return None for a longer one, which `body` yields.
 
-        Raise `SizeInvalid` if it is complete, but not as long as `span`.
+        Raise `SizeInvalid` if the body is complete, but not as long as `span`.
         """
         if self.read is None or limit < 0 or (self.declared_bytes or 0) > limit:
             return None
@@ -58,6 +58,12 @@ def check_span(span: Span | None, length: int) -> None:
     """Raise `SizeInvalid` if a complete chunk of `length` bytes is not as long as its span."""
     if span is not None and span.length != length:
         raise SizeInvalid("the body is not as long as its Content-Range says")
+
+
+def check_offset(span: Span | None, received: int) -> None:
+    """Raise `UploadOutOfOrder` unless a chunk begins after the `received` bytes of its session."""
+    if span is not None and span.first != received:
+        raise UploadOutOfOrder(received)
 
 
 def check_limit(ctx: ServiceContext, size: int) -> None:

@@ -10,9 +10,10 @@ its process or machine fails. A session can be taken over earlier if
 In these three cases nobody else can write to the staged bytes, so the new holder appends in place.
 A holder whose lease expired may still run: paused, or disconnected from the database. It can record
 nothing, since its token is outdated, but it may write to the staged bytes; so the new holder
-continues in a copy of the acknowledged bytes. The row records that until the copy is recorded.
+continues in a copy of the acknowledged bytes. Until the copy is recorded, `stage_shared` is true in
+the row.
 
-The first lease of a session without a row comes with the row.
+If a session has no row yet, its first lease is inserted with the row.
 """
 
 from __future__ import annotations
@@ -117,14 +118,14 @@ class Leases:
     async def hold(
         self, ctx: ServiceContext, name: Name, session: UploadSession, look: Look | None = None
     ) -> AsyncIterator[UploadHold]:
-        """Hold the lease of an open session in the block, with the keys that `look` finds.
+        """Hold the lease of an open session in a with block, with the keys that `look` finds.
 
         If the session has no row, insert one.
 
         Raises:
             PlatformError: raised by `look`; the lease is not taken.
             UploadUnknown: there is no such session here, or it has ended.
-            UploadBusy: another request holds it.
+            UploadBusy: another request holds the lease.
 
         """
         upload_id = session.upload.id
@@ -152,7 +153,7 @@ class Leases:
     def is_abandoned(self, upload: Upload) -> bool:
         """Return True if no other holder can write to the session.
 
-        Call it only for a session that no other request of this process writes to.
+        Call this only for a session that no other request of this process writes to.
         """
         holder = upload.lease_holder
         return holder is None or holder == self.holder or self._is_dead(holder)
@@ -160,7 +161,7 @@ class Leases:
     async def renew(self, database: Database, clock: Clock) -> None:
         """Extend the leases of running requests to 20 s from now; release those of ended requests.
 
-        Raise `Unavailable` if the database cannot renew them now.
+        Raise `Unavailable` if the database cannot be written now.
         """
         held = [upload_id for upload_id, claim in self._claims.items() if claim.is_taken]
         if held:
@@ -189,8 +190,8 @@ class Leases:
     def _release_unclaimed(self, tx: Connection, upload_id: str) -> bool:
         """Release this process's lease on a session; return False if a request here writes to it.
 
-        The row is locked first. So this comes after a transaction that took the lease, and before
-        any that will.
+        The row is locked first, so this waits for a transaction that takes the lease, and a later
+        one waits for this.
         """
         found = rows.lock_holder(tx, upload_id)
         if self.is_writing(upload_id):
@@ -235,7 +236,10 @@ class Leases:
         return self._take_over(tx, rows.lock_expired_upload(tx, upload_id, now), now)
 
     def take_abandoned(self, tx: Connection, upload_id: str, now: int) -> Upload | None:
-        """Take the lease of a session in order to end it; None if it is gone or held by another."""
+        """Take the lease of a session in order to end it.
+
+        Return None if the session is gone, or another holder still has the lease.
+        """
         return self._take_over(tx, rows.lock_any_upload(tx, upload_id), now)
 
     def _take_over(self, tx: Connection, before: Upload | None, now: int) -> Upload | None:
@@ -246,7 +250,7 @@ class Leases:
         return rows.take(tx, before.id, self.holder, now + LEASE, shared=True)
 
     def _take_free(self, tx: Connection, claim: _Claim, now: int) -> UploadHold | None:
-        """Take the lease of an open session; None if it is not free (see `_check_claim`)."""
+        """Take the lease of an open session; None if it is held. Raise as `_check_claim` does."""
         place = *claim.name, claim.upload.id, now
         upload = rows.take_free(tx, *place, self.holder, now + LEASE)
         if upload is None:

@@ -62,8 +62,9 @@ def check_room(
     """Check that a repository and its account may have one more session with a row.
 
     `adding` is the number of bytes to come, if known. Return the account's stored bytes and their
-    limit; None without a limit. This is a read before the write transaction, so that a refusal does
-    not occupy SQLite's writer; concurrent requests may exceed the maximum of sessions by a few.
+    limit; None without a limit. Call this in a read transaction before the write, so that a refusal
+    does not occupy SQLite's writer; concurrent requests may exceed the maximum of sessions by a
+    few.
 
     Raise `TooManyUploads` if the repository or account has its maximum of sessions, `QuotaExceeded`
     if the account has no room for the bytes.

@@ -7,16 +7,12 @@ with its first bytes. Few bytes are stored in the row itself (`small_uploads`), 
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from contextlib import aclosing
 from functools import partial
 
 from cloudcore.db.base import Connection
-from cloudcore.quotas.limits import QuotaUse
 from registry.blobstore.base import Stored
 from registry.blobstore.inline import store_inline
-from registry.blobstore.store import Staged
-from registry.errors import UploadOutOfOrder
 from registry.metadata.quotas import check_bytes
 from registry.metadata.repositories import repository as repositories
 from registry.metadata.repositories.repository import Repository
@@ -34,7 +30,13 @@ from registry.services.blobs.sealing import (
     new_seal,
     repository_and_key,
 )
-from registry.services.blobs.upload_bodies import Chunk, check_limit, check_span, cut_short
+from registry.services.blobs.upload_bodies import (
+    Chunk,
+    check_limit,
+    check_offset,
+    check_span,
+    cut_short,
+)
 from registry.services.blobs.upload_ids import UploadSession
 from registry.services.blobs.upload_sessions import (
     check_room,
@@ -115,7 +117,7 @@ async def append_chunk(ctx: ServiceContext, name: Name, upload_id: str, chunk: C
     adding = chunk.declared_bytes or 0
     session, keys = await _find_to_append(ctx, name, upload_id, known, adding)
     if keys is not None:
-        _check_offset(session, chunk)
+        check_offset(chunk.span, session.upload.received_bytes)
         few = await chunk.few(small_uploads.small_bytes_left(ctx, session))
         if few is not None:
             received = await small_uploads.append_small(ctx, name, session, keys, few.data)
@@ -158,12 +160,11 @@ async def finish_upload(
         if await small_uploads.push_to_target(ctx, name, known, chunk, expected, ending):
             return
     known = None if brings else cached_target(ctx, name)
-    found = await ctx.database.read(
+    session, keys = await ctx.database.read(
         _find, ctx, name, upload_id, now, known=known, brings_bytes=brings
     )
-    session, keys = found
     if keys is not None:
-        _check_offset(session, chunk)
+        check_offset(chunk.span, session.upload.received_bytes)
         few = await chunk.few(small_uploads.small_bytes_left(ctx, session))
         if few is not None:
             if not brings and small_uploads.has_digests(session):
@@ -215,13 +216,6 @@ def _find(
     return session, find_upload_keys(ctx, tx, upload, opens=opens)
 
 
-def _check_offset(session: UploadSession, chunk: Chunk) -> None:
-    """Raise `UploadOutOfOrder` unless the chunk begins at the received offset."""
-    received = session.upload.received_bytes
-    if chunk.span is not None and chunk.span.first != received:
-        raise UploadOutOfOrder(received)
-
-
 async def push_blob(
     ctx: ServiceContext, name: Name, rights: Rights, expected: Digest, chunk: Chunk
 ) -> None:
@@ -255,7 +249,7 @@ async def push_blob(
         return
     staged = await ctx.writer.stage(stage_id, key_of(seal), expected.algorithm, is_fresh=True)
     async with aclosing(staged):
-        sink = _limited(ctx, staged, use)
+        sink = staged_uploads.limited(ctx, staged, use)
 
         def finish(is_complete: bool) -> Stored | None:  # noqa: FBT001
             if is_complete:
@@ -280,16 +274,3 @@ async def cancel_upload(ctx: ServiceContext, name: Name, upload_id: str) -> None
         await staged_uploads.cancel_staged(ctx, name, session)
     else:
         await small_uploads.end_small(ctx, name, session)
-
-
-def _limited(
-    ctx: ServiceContext, staged: Staged, use: QuotaUse | None
-) -> Callable[[memoryview], None]:
-    """Return a sink that writes to `staged`; it raises `BlobTooLarge` or `QuotaExceeded`."""
-
-    def sink(view: memoryview) -> None:
-        check_limit(ctx, staged.offset + len(view))
-        check_bytes(use, staged.offset + len(view))
-        staged.write(view)
-
-    return sink

@@ -23,7 +23,7 @@ class Seal:
     kms_key_id: str
     data_key: DataKey
     wrapped: bytes = field(repr=False)
-    """The data key, wrapped under the KMS key for the id of the bytes."""
+    """The data key, wrapped under the KMS key; the wrap is bound to the id of the bytes."""
 
 
 class UploadKeys(NamedTuple):

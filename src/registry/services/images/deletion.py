@@ -76,10 +76,10 @@ class IncompleteIndex(ResponseBody):
 def detach_listed(
     tx: Connection, repository: Repository, ids: Collection[str]
 ) -> dict[str, list[IncompleteIndex]]:
-    """Detach manifests that are about to be deleted from the indexes that stay.
+    """Mark manifests that are about to be deleted as missing in the indexes that stay.
 
-    These indexes then lack the manifests. Map the ids of manifests to the indexes that lack them:
-    the first 20 of each, sorted by digest. The caller holds the repository's lock.
+    Map each manifest's id to the indexes that lack the manifest from then on: the first 20, sorted
+    by digest. The caller holds the repository's lock.
 
     Raise `Conflict` if too many indexes would have to be measured again in one transaction.
     """
@@ -89,7 +89,7 @@ def detach_listed(
         return {}
     parents = sorted({parent for parent, _ in kept})
     try:
-        references.measure_indexes(tx, parents)  # what it will cost when they are restored
+        references.measure_indexes(tx, parents)  # a restoration will have to measure them too
     except ManifestInvalid:
         raise Conflict(
             "so many indexes list it, directly or through others, that they cannot all lack it; "
@@ -119,7 +119,7 @@ def drop_unlisted(
 ) -> list[RegistryEvent]:
     """Delete manifests that no index lists, and their tags; return the events to publish.
 
-    The caller holds the repository's lock. Without `is_restorable`, they are removed at once,
+    The caller holds the repository's lock. Without `is_restorable`, the images are removed at once,
     regardless of the account's undelete period. Cost: one statement for each image, and a fixed
     number for all of them.
     """

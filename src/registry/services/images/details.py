@@ -91,10 +91,9 @@ def list_images(
     before: str,
     limit: int,
 ) -> tuple[Sequence[ImageRow], int]:
-    """Return up to `limit` images with ids below `before`, newest first, and the number of all.
+    """Return up to `limit` images with ids below `before`, newest first, and how many match in all.
 
-    The images are filtered by `status` or, if set, by `prefix`: a tag must begin with it, byte by
-    byte.
+    Images match by `status` or, if set, by `prefix`: a tag must begin with it, byte by byte.
     """
     if prefix is not None and status is TagStatus.UNTAGGED:
         return [], 0
@@ -211,12 +210,12 @@ def delete_image(
 ) -> DeletedImage:
     """Delete an image and every tag that points to it; return the image.
 
-    With `force`, it is deleted even if it is pinned or listed; the indexes that list it stay
-    without it. The result has the tags only if there are such indexes.
+    With `force`, a pinned or listed image is deleted too; the indexes that list the image stay, and
+    lack it. The result has the image's tags only if there are such indexes.
 
     Raises:
-        ManifestReferenced: an index here lists it, and `force` is False.
-        Conflict: it is pinned, and `force` is False; or too many indexes list it.
+        ManifestReferenced: an index here lists the image, and `force` is False.
+        Conflict: the image is pinned, and `force` is False; or too many indexes list the image.
         ManifestUnknown: there is no such image.
 
     """
@@ -247,9 +246,9 @@ def delete_batch(
 ) -> BatchDeletion:
     """Delete images by digest, then tags by name; return the result of each item.
 
-    With `force`, pinned and listed images are deleted too; indexes that stay lack them. Each item
-    fails by itself. Children may come before their index. A tag that was deleted with its image is
-    skipped.
+    With `force`, pinned and listed images are deleted too; indexes that stay then lack them. An
+    item that fails does not affect the others. Children may come before their index. A tag that was
+    deleted with its image is skipped.
 
     Raise `Conflict` if, with `force`, too many indexes list images of the batch; nothing is
     deleted.

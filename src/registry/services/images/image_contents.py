@@ -51,39 +51,26 @@ async def read_platforms(
 ) -> list[str]:
     """Return the platforms of an image, such as ``linux/arm64``.
 
-    Those of an index are in its descriptors; an artifact that is not an image has none.
+    The platforms of an index are in its descriptors; an artifact that is not an image has none.
     """
     if image.is_index:
-        return await _platforms_of_index(ctx, found, image)
+        body = await _read_body(ctx, found, image)
+        manifest = await DOCUMENTS.run(found.repository.account_id, contents.parse_contents, body)
+        return [] if manifest is None else manifest.platforms
     configuration = await read_configuration(ctx, found, image)
     return [] if configuration is None else [configuration.platform]
-
-
-async def _platforms_of_index(
-    ctx: ServiceContext, found: VisibleRepository, image: ImageRow
-) -> list[str]:
-    account_id = found.repository.account_id
-    read = Large(account_id, images.find_document)
-    document = await ctx.database.read(read, found.repository.id, image.id)
-    if document is None:
-        return []  # deleted meanwhile
-    manifest = await DOCUMENTS.run(account_id, contents.parse_contents, document.body)
-    return [] if manifest is None else manifest.platforms
 
 
 async def read_attachment(
     ctx: ServiceContext, found: VisibleRepository, image: ImageRow, layer: int
 ) -> bytes:
-    """Return the content of one layer of an image.
+    """Return the content of one layer of an image; the first layer has the number 0.
 
-    Raise `NotFound` if the image has no such layer, or it is larger than `MAX_BYTES`; `BlobUnknown`
-    if the layer is missing or damaged.
+    Raise `NotFound` if there is no such layer, or the layer is larger than `MAX_BYTES`;
+    `BlobUnknown` if the layer is missing or damaged.
     """
-    account_id = found.repository.account_id
-    read = Large(account_id, images.find_document)
-    document = await ctx.database.read(read, found.repository.id, image.id)
-    body = b"" if document is None else document.body  # deleted meanwhile
-    layers = await DOCUMENTS.run(account_id, contents.parse_layers, body)
+    body = await _read_body(ctx, found, image)
+    layers = await DOCUMENTS.run(found.repository.account_id, contents.parse_layers, body)
     if layer >= len(layers):
         raise NotFound(f"the image has no layer {layer}", layers=len(layers))
     name = Name(found.handle, found.repository.name)
@@ -97,3 +84,10 @@ async def read_attachment(
     stored = await open_blob(ctx, name, blob)
     async with aclosing(stored):
         return b"".join([part async for part in stored.stream()])
+
+
+async def _read_body(ctx: ServiceContext, found: VisibleRepository, image: ImageRow) -> bytes:
+    """Return the bytes of a manifest; none if it was deleted meanwhile."""
+    read = Large(found.repository.account_id, images.find_document)
+    document = await ctx.database.read(read, found.repository.id, image.id)
+    return b"" if document is None else document.body

@@ -62,7 +62,7 @@ class ManifestPut:
     tags: tuple[str, ...] = ()
     precondition: Precondition | None = None
     is_fetched: bool = False
-    """True if the pull-through cache stores it, and nobody has pushed it."""
+    """True if the pull-through cache fetched the manifest; False if a client pushes it."""
 
 
 class PutResult(NamedTuple):
@@ -124,7 +124,7 @@ async def read_pushed(name: Name, put: ManifestPut) -> ReadManifest:
     arguments = (put.body, put.content_type, put.expected)
     if len(put.body) <= INLINE_BYTES:
         return read_manifest(*arguments)
-    # The account's id is not known yet; its handle is a line of its own among the accounts.
+    # The account's id is not known yet; accounts take turns in the thread by their handles.
     return await DOCUMENTS.run(name.handle, read_manifest, *arguments)
 
 
@@ -138,7 +138,7 @@ async def push_manifest(
     transaction.
 
     Raises:
-        ManifestInvalid: see `parse_manifest`; or its tree exceeds `TREE_BOUNDS`, or the same bytes
+        ManifestInvalid: see `read_manifest`; or its tree exceeds `TREE_BOUNDS`, or the same bytes
             are stored with another media type.
         DigestMismatch: the bytes do not match the digest in the path.
         ManifestBlobUnknown: it refers to blobs or manifests that the repository does not have.
@@ -307,21 +307,18 @@ def _store(
     ]
     if absent and not put.is_fetched:
         raise ManifestBlobUnknown([each.digest for each in absent])
+    child_types = MANIFEST_TYPES if parsed.is_index else ()
     absent_children = [
-        canonical.get(each.digest, each.digest)
-        for each in absent
-        if parsed.is_index and each.media_type in MANIFEST_TYPES
+        canonical.get(each.digest, each.digest) for each in absent if each.media_type in child_types
     ]
     lacking = [
-        MissingBlob(each.digest, each.size)
-        for each in absent
-        if not parsed.is_index or each.media_type not in MANIFEST_TYPES
+        MissingBlob(each.digest, each.size) for each in absent if each.media_type not in child_types
     ]
     if any(each.size > MAX_LISTED_BYTES for each in lacking):
         raise ManifestInvalid(f"it lists a blob of more than {MAX_LISTED_BYTES} bytes")
 
     size = sum(link.size for link in links.values()) + sum(each.size for each in lacking)
-    # What an index and its images share counts once: then it is measured with its edges.
+    # Blobs that an index shares with its images count once, so measure such an index by its edges.
     is_measured_last = bool(children) and (repository.is_cached or size > 0)
     if children and not is_measured_last:
         size = measured_tree(tx, manifest_id, [child.id for child in children.values()]).size

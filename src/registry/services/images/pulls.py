@@ -63,26 +63,19 @@ class CacheCounts:
             counter.update(lost)
 
 
-def record_counts(tx: Connection, pulls: Mapping[str, int], counted: PullCounts) -> None:
+def _record_counts(tx: Connection, pulls: Mapping[str, int], counted: PullCounts) -> None:
     """Add counts to the totals of cache rules; `pulls` maps manifest ids to numbers of pulls."""
-    totals: dict[str, Totals] = {}
-
-    def add(rule_id: str, **more: int) -> None:
-        found = totals.get(rule_id, Totals())
-        summed = {name: getattr(found, name) + amount for name, amount in more.items()}
-        totals[rule_id] = found._replace(**summed)
-
+    misses, fetched, served_by_repository = counted
+    pulled: Counter[str] = Counter()
+    served: Counter[str] = Counter()
     for manifest_id, rule_id in rows.rules_of_manifests(tx, list(pulls)):
-        add(rule_id, pulls=pulls[manifest_id])
-    for repository_id, rule_id in rows.rules_of_repositories(tx, list(counted.served_bytes)):
-        add(rule_id, served_bytes=counted.served_bytes[repository_id])
-    for rule_id, misses in counted.misses.items():
-        add(rule_id, misses=misses)
-    for rule_id, size in counted.fetched_bytes.items():
-        add(rule_id, fetched_bytes=size)
+        pulled[rule_id] += pulls[manifest_id]
+    for repository_id, rule_id in rows.rules_of_repositories(tx, list(served_by_repository)):
+        served[rule_id] += served_by_repository[repository_id]
     # Sorted, so that two processes lock rows in the same order and never deadlock.
-    for rule_id in sorted(totals):
-        rows.add_totals(tx, rule_id, totals[rule_id])
+    for rule_id in sorted({*pulled, *misses, *fetched, *served}):
+        totals = Totals(pulled[rule_id], misses[rule_id], fetched[rule_id], served[rule_id])
+        rows.add_totals(tx, rule_id, totals)
 
 
 _MINUTE = 60 * MICROSECONDS
@@ -148,7 +141,7 @@ def record_pulls(tx: Connection, batch: Batch) -> None:
     # Sorted, so that two processes lock rows in the same order and never deadlock.
     note_pulls(tx, sorted(last.items()))
     owners = add_pulls(tx, days)
-    record_counts(tx, pulls, batch.cached)
+    _record_counts(tx, pulls, batch.cached)
     add(tx, _used(tx, batch, owners))
 
 

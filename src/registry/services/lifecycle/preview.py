@@ -23,7 +23,7 @@ _LARGE_PART: Final = 4
 up each."""
 
 
-async def freed_bytes(
+async def _freed_bytes(
     database: Database, repository_id: str, ids: Sequence[str], images: int
 ) -> int:
     """Return the bytes freed by deleting the images `ids` of a repository with `images` images.
@@ -109,9 +109,10 @@ class Previews:
     async def get(self, database: Database, repository_id: str, document: str, now: int) -> Preview:
         """Return the preview of a policy's document at `now`.
 
-        A request for a first page passes the current time, and computes a preview. Its marker has
-        that `now`, which the requests for later pages pass: they get the cached preview. Without
-        one, as in another process, the current images are read, and their ages measured at `now`.
+        A request for a first page passes the current time. The page's marker contains this `now`;
+        requests for later pages pass it again, and get the cached preview. If the preview is not
+        cached, as in another process, it is computed from the current images and their ages at
+        `now`.
         """
         key = (repository_id, document, now)
         found = self._kept.get(key)
@@ -149,7 +150,7 @@ async def preview(
         ids=sorted(expired, reverse=True),
         expired_by_rule=_expired_by_rule(policy, selection),
         kept_by_rule={policy.rules[n].priority: count for n, count in selection.kept.items()},
-        freed_bytes=await freed_bytes(database, repository_id, list(expired), len(images)),
+        freed_bytes=await _freed_bytes(database, repository_id, list(expired), len(images)),
     )
 
 

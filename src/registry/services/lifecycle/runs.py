@@ -76,7 +76,8 @@ class DeletionPlan(NamedTuple):
     newest: Mapping[int, Sequence[str]]
     """The ids that each rule's `keep_last` keeps, by the rule's number (see `Selection`)."""
     subjects: Mapping[int, Collection[str]]
-    """For each position between portions, the digests of earlier subjects of later referrers."""
+    """For each position between portions, the digests of subjects before it whose referrers come
+    after it."""
 
     def portion(self, position: int) -> Sequence[str]:
         """Return the ids that one transaction deletes, from `position` on."""
@@ -120,13 +121,14 @@ class Plans:
             await asyncio.sleep(min(_REST * (time.monotonic() - begun), _LONGEST_REST))
 
 
-async def divided_subjects(
+async def _divided_subjects(
     database: Database, repository_id: str, selection: Selection, orphaned: Collection[str]
 ) -> dict[int, set[str]]:
-    """Map each position between portions to the subjects' digests that its cursor must store.
+    """Map each position between portions to the subjects' digests that the cursor there must store.
 
-    `orphaned` are subjects from the cursor of an earlier plan; they are kept up to the last
-    referrer. Each chunk is a transaction of its own, so that other requests run in between.
+    `orphaned` are subjects from the cursor of an earlier plan; every position up to their last
+    referrer has them. Each chunk is a transaction of its own, so that other requests run in
+    between.
     """
     order = list(selection.expired)
     divided = _divided(selection.expired, order)
@@ -241,7 +243,7 @@ async def run_step(ctx: ServiceContext, plans: Plans, run: Run, job: Job) -> Nex
     cursor = None if job.cursor is None else msgspec.convert(job.cursor, Cursor)
     plan = None if cursor is None else plans.find(cursor.plan)
     if cursor is None or plan is None:
-        plan = await make_plan(ctx, run, policy, () if cursor is None else cursor.subjects)
+        plan = await _make_plan(ctx, run, policy, () if cursor is None else cursor.subjects)
         plans.keep(plan)
         evaluated = plan.evaluated if cursor is None else 0
         begin = partial(_begin, run, evaluated, len(plan.order))
@@ -251,7 +253,7 @@ async def run_step(ctx: ServiceContext, plans: Plans, run: Run, job: Job) -> Nex
     position = cursor.position + len(ids)
     is_last = position >= len(plan.order)
     portion = Portion(plan, policy, ids, cursor.subjects, is_last)
-    work = partial(delete_portion, run, portion, ctx.change_by(RUNS.crn_of(ctx, run)))
+    work = partial(_delete_portion, run, portion, ctx.change_by(RUNS.crn_of(ctx, run)))
     if is_last:
         plans.drop(plan.id)
         return Done(work)
@@ -259,8 +261,8 @@ async def run_step(ctx: ServiceContext, plans: Plans, run: Run, job: Job) -> Nex
     return Next(msgspec.to_builtins(plan.cursor(position)), work)
 
 
-async def make_plan(
-    ctx: ServiceContext, run: Run, policy: CompiledPolicy, subjects: Collection[str] = ()
+async def _make_plan(
+    ctx: ServiceContext, run: Run, policy: CompiledPolicy, subjects: Collection[str]
 ) -> DeletionPlan:
     """Make the plan of a run; referrers of the digests in `subjects` expire too.
 
@@ -275,11 +277,11 @@ async def make_plan(
         evaluated=len(read.images),
         order=list(selection.expired),
         newest=selection.newest,
-        subjects=await divided_subjects(ctx.database, run.scope_id, selection, subjects),
+        subjects=await _divided_subjects(ctx.database, run.scope_id, selection, subjects),
     )
 
 
-def delete_portion(run: Run, portion: Portion, change: Change, tx: Connection) -> None:
+def _delete_portion(run: Run, portion: Portion, change: Change, tx: Connection) -> None:
     """Delete the images of a portion that still expire.
 
     Raise `StepFailed` if the repository was deleted, or the policy was changed or deleted.
@@ -315,8 +317,12 @@ def _still_expired(tx: Connection, run: Run, portion: Portion, now: int) -> list
             subjects=portion.subjects,
         )
         # A rule with `keep_last` compares the images that it selects with the newest that it keeps.
-        seen = {number for image in known.images for number in _numbers(image.rules)}
-        ids = {name for number in seen for name in portion.plan.newest.get(number, ())}
+        ids = {
+            name
+            for number, names in portion.plan.newest.items()
+            if any(image.rules >> number & 1 for image in known.images)
+            for name in names
+        }
     going = set(portion.ids)
     images = [image._replace(is_excluded=image.id not in going) for image in known.images]
     return list(select(portion.policy, images, known.children, portion.plan.moment).expired)
@@ -340,7 +346,3 @@ def _begin(run: Run, evaluated: int, planned: int, tx: Connection) -> None:
     # `run.done` counts images of earlier plans, whose processes died.
     progress = Progress({"evaluated": evaluated}, total=run.done + planned)
     runs.progress_run(tx, run.id, progress)
-
-
-def _numbers(rules: int) -> list[int]:
-    return [number for number in range(rules.bit_length()) if rules >> number & 1]

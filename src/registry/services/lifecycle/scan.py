@@ -112,8 +112,7 @@ async def read_all(
     after = ""
     while page := await database.read(rows.page_of_images, repository_id, after, PAGE, now):
         columns = [ImageColumns(*row) for row in page]
-        for each in columns:
-            found.images.append(_image(each, policy, tagging, subjects))
+        found.images.extend(_image(each, policy, tagging, subjects) for each in columns)
         indexes = [each.id for each in columns if each.is_index]
         if indexes:
             edges = await database.read(rows.children_of_some, repository_id, indexes)

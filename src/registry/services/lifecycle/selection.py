@@ -179,9 +179,9 @@ class _Evaluation:
             taken_by = None if subject is None else self._expired[subject].rule
             self._leaving.append((image.id, Expired(taken_by, subject)))
             return
-        for number, rule in self._selecting(image.rules & ~self._policy.keeping):
-            self._claim(number, rule, image)
-            return
+        first = next(self._selecting(image.rules & ~self._policy.keeping), None)
+        if first is not None:
+            self._claim(*first, image)
 
     def _claim(self, number: int, rule: CompiledRule, image: Image) -> None:
         if rule.keep_last is not None:
@@ -193,7 +193,7 @@ class _Evaluation:
             self._leaving.append((taken.id, Expired(number, None)))
 
     def _enter(self, number: int, size: int, image: Image) -> str | None:
-        """Add an image to the newest ones of a rule; return the id that it displaces, or None."""
+        """Add an image to the `size` newest of a rule; return the id that drops out, or None."""
         pool = self._pools.setdefault(number, [])
         entry = (image.pushed_at, image.id)
         if len(pool) < size:

@@ -5,8 +5,9 @@ account has at most a third of all slots, and some stay free for others. The req
 upstream are also limited, for each account and in total, so that a slow upstream cannot take all
 slots.
 
-Waiting requests are checked whenever a slot is taken or freed, and continue to wait after their
-clients have disconnected. So the number of waiting requests of an account is limited.
+All waiting requests are looked at whenever one arrives or a slot is freed, and they continue to
+wait after their clients have disconnected. So the number of an account's waiting requests is
+limited.
 """
 
 from __future__ import annotations
@@ -62,7 +63,7 @@ class UpstreamSlots:
     async def slot(
         self, account: str, upstream: str, *, is_listed: bool = True
     ) -> AsyncIterator[None]:
-        """Wait for a slot for an account at an upstream, and hold it in the block.
+        """Wait for a slot for an account at an upstream, and hold the slot in a with block.
 
         `is_listed` is False for a blob that no manifest here lists. Raise `NoSlot` if no slot
         becomes free in time, or `MOST_WAITING` requests of the account are already waiting.

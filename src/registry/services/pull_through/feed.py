@@ -97,7 +97,7 @@ class StagedParts:
         return part[skipped:] if skipped else part
 
     async def _read(self, start: int, staged: int) -> None:
-        """Read and cache the parts from `start` to the end of the frame, decrypted as a whole."""
+        """Read and cache the parts from `start` to the end of its frame, the unit of decryption."""
         if self._opened is None:
             self._opened = await self._reader.open_staged(*self._stage)
         stop = min(start - start % FRAME_BYTES + FRAME_BYTES, staged)
@@ -172,11 +172,14 @@ class Feed:
             raise self.failure
 
     async def changed(self) -> None:
-        """Wait for the next change."""
+        """Wait until bytes, size, stage or state of the feed change."""
         await self._change.wait()
 
     def open(self, size: int | None, stage: StagedFill | None, offset: int = 0) -> None:
-        """Set the size of the blob and its staged file; bytes will be appended from `offset` on."""
+        """Set the size of the blob and its staged file; bytes will be appended from `offset` on.
+
+        Raise `ValueError` if another size was set before.
+        """
         if self.end > offset:
             self.rewinds.append(offset)
         self._forget_loose()
@@ -236,14 +239,11 @@ class Feed:
 
     def _release(self) -> None:
         """Pass collected bytes to the readers; collect the next ones for some milliseconds."""
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-        if not self._loose:
-            return
         loose = self._loose
+        self._forget_loose()
+        if not loose:
+            return
         part = loose[0] if len(loose) == 1 else b"".join(loose)
-        self._loose, self._loose_bytes = [], 0
         self._starts.append(self.end)
         self._parts.append(part)
         self.end += len(part)
@@ -328,7 +328,7 @@ class FeedReader(OpenObject):
                 yield part
 
     async def growing(self, start: int, stop: int) -> AsyncIterator[bytes]:
-        """Like `stream`, but after the fill has ended, stop where only the store has the rest."""
+        """Like `stream`, but once the fill has ended, stop before bytes that only the store has."""
         feed = self._feed
         offset = start
         while offset < stop:
@@ -354,7 +354,7 @@ class FeedReader(OpenObject):
         return self._whole
 
     async def aclose(self) -> None:
-        """Release the bytes."""
+        """Leave the feed, and close the files that only this reader uses."""
         self._feed.readers.discard(self)
         staged, self._staged = self._staged, None
         whole, self._whole = self._whole, None

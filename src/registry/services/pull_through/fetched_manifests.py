@@ -88,7 +88,7 @@ _WAIT_SECONDS: Final = 0.05
 
 
 class UpstreamRoute(NamedTuple):
-    """The rule, client and upstream repository by which a name's content is fetched."""
+    """The rule, client and upstream repository through which a name's content is fetched."""
 
     rule: CacheRule
     upstream: RegistryClient
@@ -96,9 +96,9 @@ class UpstreamRoute(NamedTuple):
 
 
 def route_to(ctx: ServiceContext, rule: CacheRule | None, name: Name) -> UpstreamRoute | None:
-    """Return the route by which a name's content is fetched.
+    """Return the route through which a name's content is fetched.
 
-    None without an enabled rule, or if this process asks no upstreams.
+    Return None if `rule` is None or disabled, or if this process asks no upstreams.
     """
     if rule is None or not rule.enabled or ctx.upstream is None:
         return None
@@ -108,7 +108,7 @@ def route_to(ctx: ServiceContext, rule: CacheRule | None, name: Name) -> Upstrea
 async def fetch_missing(
     ctx: ServiceContext, name: Name, reference: str | Digest, missing: ManifestUnknown | NameUnknown
 ) -> StoredManifest:
-    """Fetch a manifest that is not stored here from its upstream, store it and return it.
+    """Fetch a manifest from its upstream, store it and return it; it is not stored here yet.
 
     Raise `missing` (`ManifestUnknown` or `NameUnknown`) if no upstream is asked for this name, or
     the upstream does not have the manifest; `Unavailable` if the upstream gave no usable answer.
@@ -228,7 +228,7 @@ async def _fetch(
 async def _renewed(
     ctx: ServiceContext, rule_id: str, place: tuple[str, str]
 ) -> AsyncIterator[None]:
-    """During the block, keep renewing the claim to fetch a reference."""
+    """Renew the claim to fetch a reference every 5 s in a with block."""
     renewing = asyncio.create_task(_renew(ctx, rule_id, place))
     try:
         yield

@@ -76,7 +76,7 @@ async def fill(ctx: ServiceContext, source: FillSource, feed: Feed, found: Fill 
         NotUpstream, UpstreamFailed: the upstream lacks the blob, or gave no usable answer.
         AnotherLength: the upstream stated two lengths; the received bytes are dropped.
         FillUnread: the fill has no readers any more, and is slow.
-        BlobUnknown: no manifest here lists the blob, and it is too long without one.
+        BlobUnknown: no manifest here lists the blob, and it is longer than such a blob may be.
         DigestMismatch: the upstream sent other bytes; they are dropped.
         UploadLeaseLost: another worker has taken the fill over.
         PlatformError: the store, the database or the KMS key failed.
@@ -124,9 +124,10 @@ def _claim(
 ) -> UploadKeys:
     """Insert the row of a new fill; return the keys to stage its bytes with.
 
-    The row is inserted before the blob is looked up: a fill that ends in between is noticed by the
-    blob that it has recorded. Raise `QuotaExceeded` if the account has no room for the size that a
-    manifest lists.
+    The row is inserted before the blob is looked up: if another fill ends in between, the look-up
+    finds the blob that it recorded. Raise `FillTaken` if the account has a fill with this key,
+    `AlreadyThere` if the repository has the blob, `QuotaExceeded` if the account has no room for
+    the size that a manifest lists.
     """
     added = fills.add_fill(tx, source.account_id, source.key, upload.id) if is_new else None
     if is_new and added is None:

@@ -1,4 +1,4 @@
-"""Get a blob: fetch it, or follow the worker that does, by reading the bytes that it stages.
+"""Get a blob: fetch it, or follow the worker that fetches it, by reading the bytes it stages.
 
 If the fetching worker dies, another one takes over.
 """
@@ -17,7 +17,6 @@ from registry.errors import BlobUnknown, DigestMismatch, StoreUnavailable, Uploa
 from registry.metadata.blobs import objects, uploads
 from registry.metadata.blobs.uploads import FIRST_TOKEN, SessionEnd, Upload
 from registry.metadata.pull_through import fills
-from registry.metadata.pull_through import fills as rows
 from registry.metadata.pull_through.cached_images import links_of_rule
 from registry.metadata.pull_through.fills import Fill
 from registry.metadata.pull_through.rules import find_rule_for
@@ -83,10 +82,10 @@ async def _note(ctx: ServiceContext, source: FillSource, failure: UpstreamFailed
 async def _fetch_or_follow(ctx: ServiceContext, source: FillSource, feed: Feed) -> bool:
     """Return True once the verified bytes are stored; False if the worker changes too often."""
     for _ in range(_ROUNDS):
-        found = await ctx.database.read(rows.find_fill, source.account_id, source.key)
+        found = await ctx.database.read(fills.find_fill, source.account_id, source.key)
         try:
-            if found is not None and not is_free(ctx, found):
-                if not may_follow(source, found):
+            if found is not None and not _is_free(ctx, found):
+                if not _may_follow(source, found):
                     source = await _confirmed(ctx, source)
                 if await follow(ctx, source, feed) or await _is_stored_now(ctx, source, feed):
                     return True
@@ -106,7 +105,7 @@ async def _fetch_or_follow(ctx: ServiceContext, source: FillSource, feed: Feed) 
 
 
 async def _confirmed(ctx: ServiceContext, source: FillSource) -> FillSource:
-    """Ask the upstream if it has the blob; return the source, marked as known.
+    """Ask the upstream if it has the blob; if so, return the source with `is_known` set.
 
     Raise `NotUpstream` if the upstream lacks the blob, `UpstreamFailed` if it gave no usable
     answer.
@@ -168,7 +167,7 @@ async def _end(ctx: ServiceContext, found: Fill) -> None:
     await ctx.database.write(uploads.remove_upload, ending, now)
 
 
-def may_follow(source: FillSource, found: Fill) -> bool:
+def _may_follow(source: FillSource, found: Fill) -> bool:
     """Return True if a fill is for the same repository, or the upstream is known to have the blob.
 
     Otherwise the upstream of another repository would decide for this one.
@@ -176,7 +175,7 @@ def may_follow(source: FillSource, found: Fill) -> bool:
     return source.is_known or found.upload.repository_id == source.repository_id
 
 
-def is_free(ctx: ServiceContext, found: Fill) -> bool:
+def _is_free(ctx: ServiceContext, found: Fill) -> bool:
     """Return True if no worker is fetching the blob: the last one released it, or died."""
     upload = found.upload
     if ctx.leases.is_writing(upload.id):
@@ -210,7 +209,7 @@ async def follow(ctx: ServiceContext, source: FillSource, feed: Feed) -> bool:
 async def _find(ctx: ServiceContext, source: FillSource) -> Fill | None:
     """Return the fill if another worker is fetching it, and this repository may use it."""
     found = await ctx.database.read(fills.find_fill, source.account_id, source.key)
-    if found is None or is_free(ctx, found) or not may_follow(source, found):
+    if found is None or _is_free(ctx, found) or not _may_follow(source, found):
         return None
     return found
 

@@ -1,4 +1,4 @@
-"""The staged bytes of a fill: written by whole MiB in a thread, recorded from time to time."""
+"""The staged bytes of a fill: written in whole MiB in a thread, recorded from time to time."""
 
 from __future__ import annotations
 

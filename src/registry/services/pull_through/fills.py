@@ -53,16 +53,17 @@ class FillSource(NamedTuple):
 def fill_key(rule_id: str, origin: str, digest: Digest) -> str:
     """Return the key under which the repositories of a rule share the fill of a blob.
 
-    Other rules have other keys. So has another upstream of the same rule, as it may lack the blob.
+    Another rule has another key. A rule whose upstream changes has a new key, too, as the new
+    upstream may lack the blob.
     """
     return digest_of(f"{rule_id} {origin} {digest}".encode())
 
 
 class PaceLimits(NamedTuple):
-    """The lowest allowed average rates, in bytes per second, and the seconds allowed on top."""
+    """The lowest allowed average rates of a fill, in bytes per second, and extra waiting times."""
 
     begin_seconds: float = 60
-    """Seconds that a fill may wait in addition, for the first byte and in pauses."""
+    """Seconds that a fill may wait beyond what the rate allows: for the first byte, in pauses."""
     lowest_rate: int = 8 * 1024
     """The lowest rate, averaged over all bytes of the fill."""
     unread_begin_seconds: float = 10
@@ -99,7 +100,7 @@ class FillPace:
 
     @contextmanager
     def counted(self) -> Iterator[None]:
-        """Count the time in the block, which has its own timeout, as waiting."""
+        """Count the time in the with block as waiting; the block must have a timeout of its own."""
         began = asyncio.get_running_loop().time()
         try:
             yield

@@ -70,7 +70,7 @@ async def list_cached_tags(
 ) -> CachedTags:
     """Return a page of tags after `after`; `here` is the same page of the tags stored here.
 
-    Raise the `NameUnknown` in `here` if the upstream does not list the repository either;
+    Raise `here` if it is a `NameUnknown`, and the upstream does not list the repository either;
     `Unavailable` if the upstream gave no usable answer, and no answer is stored.
     """
     known = await ctx.database.read(_find_tags, name, ctx.clock())
@@ -121,7 +121,7 @@ async def _ask_tags(
     """Fetch the upstream's list of tags and store it.
 
     Raise `NotUpstream` if the upstream has none; then the stored list is deleted, unless the
-    repository may only be hidden.
+    upstream may only hide the repository.
     """
     known = await ctx.database.read(_find_tags, name, ctx.clock())
     if known.kept is not None and ctx.clock() < known.kept.fresh_until:

@@ -1,10 +1,10 @@
-"""Get a blob that a cached repository lacks from its upstream.
+"""Get blobs that a cached repository lacks from the repository's upstream.
 
 A blob that came from an upstream, for any repository under a rule, is linked into other
-repositories under the same rule if their manifests list it, or if the upstream confirms that they
-have it. Every other blob is fetched, even if the account has the bytes. So neither a known digest
-nor an upstream's answer makes pushed blobs, or those of other upstreams, visible in a cached
-repository.
+repositories under the same rule if their manifests list it, or if the upstream confirms that it has
+the blob for them. Every other blob is fetched, even if the account has the bytes. So neither a
+known digest nor an upstream's answer makes pushed blobs, or blobs of other upstreams, visible in a
+cached repository.
 """
 
 from __future__ import annotations
@@ -65,7 +65,8 @@ async def get_missing_blob(
     """Return a blob that a repository lacks, as soon as its first bytes arrive.
 
     Raises:
-        BlobUnknown, NameUnknown: no upstream is asked (then `missing`), or it lacks the blob.
+        BlobUnknown, NameUnknown: no upstream is asked (`missing` is raised), or the upstream lacks
+            the blob.
         Unavailable: the upstream gave no usable answer, so it is unknown whether it has the blob.
         KmsKeyDeleted, KmsKeyDisabled: the KMS key that the repository writes under cannot be used.
         StoreUnavailable: the store failed.

@@ -2,9 +2,10 @@
 
 A cached manifest is stored as the upstream sent it; its blobs and children are fetched when clients
 ask for them. A child of an index may also be deleted by force, and pushed again. Until then the
-manifest lacks them. A transaction that links a blob in a cached repository, or stores a manifest
-where indexes may lack one, also completes the references, under the repository's lock. So the
-collector never sees a blob without the references of the manifests that list it.
+manifest *lacks* these blobs and children. A transaction that links a blob in a cached repository,
+or stores a manifest in a repository whose indexes may lack children, also completes the references,
+under the repository's lock. So the collector never sees a blob without the references of the
+manifests that list it.
 
 The size of an image includes blobs that it lacks, with the size that its manifest lists.
 """
@@ -30,7 +31,7 @@ row."""
 
 
 class MeasuredTree(NamedTuple):
-    """The size of an index with everything under it, by the sizes in manifests."""
+    """The size of an index with everything under it, and the cost of measuring it."""
 
     size: int
     """The size of the distinct blobs."""
@@ -86,7 +87,7 @@ def complete_blob(
     incomplete = missing.take_incomplete_manifests(tx, repository_id, digests)
     if not incomplete:
         return
-    digest = str(digests[0])
+    digest = digests[0]
     was_unused = blobs.linked_blobs(tx, repository_id, [digest])[digest].manifest_refs == 0
     ids = sorted({each.manifest_id for each in incomplete})
     missing.add_edges(tx, repository_id, digest, ids)
@@ -180,7 +181,7 @@ def _complete_there(
     for name, canonical in names.items():
         if canonical in there:
             size = there[canonical].size
-            complete_blob(tx, repository.id, list({canonical: 0, name: 0}), size, now)
+            complete_blob(tx, repository.id, list(dict.fromkeys((canonical, name))), size, now)
 
 
 def _add_children(

@@ -52,18 +52,13 @@ def remote_of(rule: CacheRule, name: Name, open_credential: OpenCredential) -> R
     rest = name.repository.removeprefix(f"{rule.prefix}/")
     if rule.upstream_prefix:
         rest = f"{rule.upstream_prefix}/{rest}"
-    elif "/" not in rest and is_docker_hub(rule.upstream_url):
+    elif "/" not in rest and rule.upstream_url.removesuffix(":443") in _DOCKER_HUB:
         rest = f"library/{rest}"
     remote = Remote(rule.id, rule.upstream_url, rest, None)
     try:
         return remote._replace(credential=open_credential(rule))
     except KeyringError:
         return remote._replace(is_locked=True)
-
-
-def is_docker_hub(origin: str) -> bool:
-    """Return True if an upstream's origin is one of Docker Hub's."""
-    return origin.removesuffix(":443") in _DOCKER_HUB
 
 
 @asynccontextmanager
@@ -91,7 +86,7 @@ def as_error(failure: UpstreamFailed, now: int) -> Unavailable:
 
 
 def seal_secret(keyring: Keyring, rule_id: str, secret: str) -> bytes:
-    """Seal the secret of a rule."""
+    """Encrypt the secret of a rule with a key of the keyring; `credential_of` decrypts it."""
     return keyring.seal(secret.encode(), _context(rule_id))
 
 

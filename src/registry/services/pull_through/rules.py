@@ -107,9 +107,9 @@ def check_credential(username: str, secret: str) -> None:
 def create_rule(tx: Connection, rule: CacheRule) -> ShownRule:
     """Insert a rule, and return it.
 
-    Repositories that an earlier rule cached under its prefix become the new rule's. Raise
-    `Conflict` if the prefix overlaps with another rule's, or a pushed repository is under it;
-    `QuotaExceeded` if the account has the maximum number of rules.
+    Repositories that an earlier rule cached under this prefix become the new rule's. Raise
+    `Conflict` if the prefix overlaps with another rule's, or a pushed repository is under the
+    prefix; `QuotaExceeded` if the account has the maximum number of rules.
     """
     rows.lock_account(tx, rule.account_id)
     prefixes = rows.prefixes_of(tx, rule.account_id)

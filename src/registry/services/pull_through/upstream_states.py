@@ -1,7 +1,8 @@
 """The states of upstreams: rate limits, and a circuit breaker that opens when one fails.
 
 The state of an upstream is in a row per rule, so all workers and nodes share it, and it survives
-restarts. A request to an upstream reads the row; only failures, recoveries and limits write.
+restarts. Each request to an upstream reads the row. It is written after a failure, a recovery or a
+changed rate limit, and after other successes at most once a minute.
 """
 
 from __future__ import annotations
@@ -130,7 +131,7 @@ class UpstreamWatch:
         )
 
     async def succeeded(self, remote: Remote, rate: RateLimit | None) -> None:
-        """Record that the upstream answered as a registry does, and the rate limit, if stated."""
+        """Record that a request succeeded, and the rate limit, if stated, unless nothing is new."""
         rule_id, now = remote.rule_id, self._clock()
         state = self._known.get(rule_id)
         has_failed = state is not None and (state.failures > 0 or state.paused_until is not None)
@@ -180,7 +181,7 @@ class UpstreamWatch:
 def record_success(
     tx: Connection, rule_id: str, rate: RateLimit | None, now: int, accepted: str | None = None
 ) -> UpstreamState | None:
-    """Record an answer of an upstream; return its new state, or None if the rule was deleted.
+    """Record a success of an upstream; return the new state, or None if the rule was deleted.
 
     `accepted` is the repository for which the rule's credential was accepted, if any.
     """

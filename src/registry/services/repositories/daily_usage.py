@@ -69,13 +69,12 @@ async def measure_repositories(ctx: ServiceContext) -> None:
 
 
 async def measure_day(database: Database, day: int) -> None:
-    """Record sizes of all repositories and accounts for a day, growth, and last uses."""
+    """Write the sizes of all repositories and accounts on a day; measure growth and last uses."""
     sums: Counter[str] = Counter()
     after = ""
     while (measured := await database.write_relaxed(rows.measure_batch, day, after)) is not None:
         after = measured.last
-        for account_id, size in measured.sums.items():
-            sums[account_id] += size
+        sums.update(measured.sums)
     accounts = sorted(sums)
     for start in range(0, len(accounts), _ACCOUNTS):
         batch = {each: sums[each] for each in accounts[start : start + _ACCOUNTS]}
@@ -117,7 +116,7 @@ def list_stale(
 ) -> StalePage:
     """Return a page of repositories that have bytes and were not used since `before`.
 
-    They are sorted by last use; `after` is the last one of the previous page.
+    The longest unused come first; `after` is the last use on the previous page.
     """
     uses = list_last_uses(tx, account_id, before, after, limit)
     found = (find_stale(tx, account_id, each.repository_id, before) for each in uses)

@@ -30,10 +30,10 @@ def check_unmirrored(tx: Connection, account_id: str, repository: str) -> None:
     """
     prefix = prefix_over(tx, account_id, repository)
     if prefix is not None:
-        raise mirrored(repository, prefix)
+        raise _mirrored(repository, prefix)
 
 
-def mirrored(repository: str, prefix: str) -> RepositoryMirrored:
+def _mirrored(repository: str, prefix: str) -> RepositoryMirrored:
     """Return the error for a push to a name under the prefix of a rule."""
     return RepositoryMirrored(
         f"{repository} is under {prefix}/, which the pull-through cache fills from an upstream;"
@@ -114,7 +114,7 @@ def refuse_mirrored(tx: Connection, name: Name) -> None:
         return
     rule = find_rule_for(tx, name.handle, name.repository)
     if rule is not None:
-        raise mirrored(name.repository, rule.prefix)
+        raise _mirrored(name.repository, rule.prefix)
 
 
 async def repository_for_push(ctx: ServiceContext, name: Name, rights: Rights) -> Repository:

@@ -81,7 +81,7 @@ def put_resource_policy(
     }
     if setter is not None:
         _check_lock_out(tx, repository_id, policy, setter)
-    new = NewPolicy(msgspec.Raw(stored.text.encode()), {**stored.ids, **own}, visibility(policy))
+    new = NewPolicy(msgspec.Raw(stored.text.encode()), {**stored.ids, **own}, _visibility(policy))
     return policies.store_policy(tx, repository_id, new, now)
 
 
@@ -132,7 +132,7 @@ def _check_lock_out(tx: Connection, repository_id: str, policy: Policy, setter: 
         raise Conflict(words, actions=lost)
 
 
-def visibility(policy: Policy) -> str:
+def _visibility(policy: Policy) -> str:
     """Return ``public`` if a policy admits everyone, ``shared`` if some, ``private`` if nobody."""
     allows = [each for each in policy.statements if each.effect is Effect.ALLOW]
     if any(EVERYONE in each.principals for each in allows):

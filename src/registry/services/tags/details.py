@@ -46,7 +46,10 @@ class PointedTag(NamedTuple):
 def list_tag_page(
     tx: Connection, found: VisibleRepository, prefix: str, after: str, limit: int
 ) -> tuple[Sequence[TagDetails], int]:
-    """Return tags with `prefix` after the tag `after`, in byte order, and their total number."""
+    """Return tags that begin with `prefix`, after the tag `after` in byte order, and their number.
+
+    The number is that of the tags on all pages.
+    """
     rows = tag_rows.list_tag_details(tx, found.repository.id, prefix, after, limit)
     if not prefix:
         return rows, found.tag_count

@@ -48,15 +48,10 @@ class Precondition(NamedTuple):
 
     def holds(self, digests: frozenset[str]) -> bool:
         """Return True if a tag with these digests (none: there is no such tag) may change."""
-        if (
-            self.match is not None
-            and not digests & self.match
-            and not (digests and "*" in self.match)
-        ):
+        met = digests | {"*"} if digests else digests
+        if self.match is not None and not met & self.match:
             return False
-        return self.none_match is None or not (
-            digests & self.none_match or (digests and "*" in self.none_match)
-        )
+        return self.none_match is None or not met & self.none_match
 
 
 def is_immutable(repository: Repository, tag: str) -> bool:
@@ -164,13 +159,13 @@ def _record(
     change: Change,
 ) -> None:
     """Record a tag's change in its history, and as a detail for the audit log."""
-    digests = before and before.digest, after and after.digest
+    old, new = before and before.digest, after and after.digest
     event = NewTagEvent(
         repository.id,
         tag,
         action,
-        digest=digests[1],
-        previous_digest=digests[0],
+        digest=new,
+        previous_digest=old,
         manifest_id=after and after.id,
         previous_manifest_id=before and before.manifest_id,
         principal=change.principal,
@@ -178,7 +173,7 @@ def _record(
         occurred_at=change.now,
     )
     add_tag_event(tx, event)
-    change.add_detail("tags", tag, {"from": digests[0], "to": digests[1]})
+    change.add_detail("tags", tag, {"from": old, "to": new})
 
 
 def list_tag_names(tx: Connection, name: Name, after: str, limit: int) -> NamePage:

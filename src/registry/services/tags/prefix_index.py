@@ -110,7 +110,6 @@ class _Cache:
         self._lock = threading.Lock()
 
     def get(self, key: tuple[str, str]) -> _CacheEntry | None:
-        """Return the entry for a (repository id, prefix) key, or None."""
         return self._entries.get(key)
 
     def put(self, key: tuple[str, str], entry: _CacheEntry) -> None:
