@@ -23,7 +23,7 @@ STORAGE_SKUS: Final = (STORAGE, TRANSFER, REQUESTS)
 
 
 BUCKET_BYTES: Final = Quota("bucket_bytes", 1 << 40, "bytes in buckets", unit="bytes")
-"""The install passes its own default (`needs.ACCOUNT_BYTES`) instead of this 1 TiB."""
+"""Bytes that an account may store. The install's default (`needs.ACCOUNT_BYTES`) replaces 1 TiB."""
 
 StorageClass = Literal[
     "STANDARD",
@@ -83,7 +83,8 @@ def check_bucket_name(name: str) -> None:
 def key_bytes(key: str) -> bytes:
     """Encode a key as UTF-8.
 
-    Raise `KeyTooLong` if it is empty, longer than 1,024 bytes, or contains NUL or a surrogate.
+    Raise `KeyTooLong` if the key is empty, encodes to more than 1,024 bytes, or contains NUL or a
+    surrogate.
     """
     encoded = key.encode("utf-8", "surrogatepass")
     if not 1 <= len(encoded) <= MAX_KEY_BYTES or "\0" in key:
@@ -196,8 +197,9 @@ BUCKET: Final = Resource(
     table="storage_buckets",
     check_key=check_bucket_name,
     filters=(Filter("name"),),
-    # By hand: paths have the name, which policies judge before it matters whether there is one;
-    # lists are by name; and an answer has the key, what is held and how a move to a key goes on.
+    # The routes are written by hand: their paths contain the name, so that policies can refuse
+    # before the bucket is looked up; lists are sorted by name; and a response includes the KMS key,
+    # the usage and the progress of a rewrap.
     methods=(),
     actions={
         "create": "CreateBucket",

@@ -56,7 +56,7 @@ class Digests(NamedTuple):
     sha256: str
     """In hex."""
     checksum: str | None
-    """By the algorithm in `Terms`, in base64; None without one."""
+    """By the algorithm in `Terms`, in base64; None without an algorithm."""
 
 
 class Terms(NamedTuple):
@@ -67,8 +67,8 @@ class Terms(NamedTuple):
     algorithm: Algorithm | None = None
     """The algorithm of the checksum to compute; None for no checksum."""
     verify: Callable[[Digests], None] | None = None
-    """Raises an error if the received bytes are not the announced ones. Called in the bulk thread,
-    before a row is written."""
+    """Raises an error if the received bytes are not the announced ones. Called before the row is
+    written, in the thread that received the bytes."""
 
 
 async def store_object(
@@ -87,7 +87,7 @@ async def store_object(
         KeyTooLong, EntityTooLarge, IncompleteBody: see `errors`.
         ConditionFailed, NoSuchKey: see `conditions.check_write`; checked before the body is read,
             and again when the row is written.
-        BytesQuotaExceeded: the quota leaves no room; checked at the same two times.
+        BytesQuotaExceeded: the quota leaves no room; checked at the same two points.
         NoSuchBucket: the bucket was deleted meanwhile.
         KeyDeleted, KeyDisabled: the bucket's KMS key cannot be used.
         Unavailable: the store or the provider of keys failed.
@@ -135,9 +135,9 @@ async def store_part(
     body: Body,
     terms: Terms = Terms(),  # noqa: B008 - immutable
 ) -> Piece:
-    """Store a body as a part of an upload; it replaces a part with the same number.
+    """Store a body as a part of an upload, replacing the part with the same number.
 
-    If the upload has a checksum algorithm, that one is used instead of the algorithm in `terms`.
+    The checksum algorithm of the upload, if any, takes precedence over that in `terms`.
 
     Raises:
         InvalidPartNumber, EntityTooLarge, IncompleteBody: see `errors`.
@@ -209,7 +209,7 @@ class _Staging:
         assert self.staged is not None
         try:
             if error is not None and not self.may_be_recorded:
-                with suppress(PlatformError):  # then the scan finds them
+                with suppress(PlatformError):  # then the scan deletes the bytes
                     await self.staged.discard()
         finally:
             await self.staged.aclose()
@@ -246,10 +246,11 @@ class _Staging:
     async def record(
         self, bucket: Bucket, piece: Piece, change: Callable[[Connection, Bucket, Piece], T]
     ) -> T:
-        """Write the row with `change` in a transaction; keep the bytes if its outcome is unknown.
+        """Write the piece's row with `change` in a transaction; return the result of `change`.
 
-        If the bucket was bound to another KMS key while the bytes were received, wrap their data
-        key under that KMS key first: the run that moves the bucket's pieces may already be over.
+        If the outcome of the commit is unknown, the bytes are kept. If the bucket was bound to
+        another KMS key while the bytes were received, first wrap the data key under that KMS key:
+        the run that moves the bucket's pieces may already be over.
         """
 
         @wraps(change)
@@ -274,8 +275,8 @@ class _Staging:
     async def _moved(self, bucket: Bucket, piece: Piece) -> Piece:
         """Wrap the data key of a piece under the KMS key to which its bucket is bound now.
 
-        A piece whose own KMS key was disabled meanwhile is returned unchanged, as in a run that
-        moves a bucket.
+        Return a piece unchanged if its own KMS key was disabled meanwhile, as a run that moves a
+        bucket's pieces does.
         """
         stored, needs = piece.stored, self.needs
         key = await needs.database.read(needs.keys.describe, bucket.account_id, bucket.kms_key_id)

@@ -102,7 +102,7 @@ def put_in_place(
             return Held(1, before.size)
         if rows.add_object(tx, made):
             return Held()
-        # Another writer has inserted the key since it was looked for.
+        # Another writer has inserted the key since `find_object`.
 
 
 def put_tags(tx: Connection, bucket: Bucket, key: str, tags: Mapping[str, str]) -> StoredObject:
@@ -150,8 +150,8 @@ def delete_objects(
 
     `etags` maps keys to the ETag that the object must have to be deleted.
 
-    The rows are locked in the order of their keys, and the counts last, in one row. So two such
-    requests, or one and a write, cannot deadlock.
+    The rows are locked in the order of their keys, and then one row of the counts. So two
+    deletions, or a deletion and a write, cannot deadlock.
     """
     gone: list[StoredObject] = []
     refused: dict[str, PlatformError] = {}

@@ -1,9 +1,9 @@
-"""Locks by which a backup holds deletions, and records of when backups ran, for metrics.
+"""The lock with which a backup prevents deletions, and records of when backups ran, for metrics.
 
-A backup is another process, and may write to a folder that the server cannot reach. While the
-backup holds the lock of deletions, no process of this machine deletes an object (for other
-machines: `locks.FleetLocks`). The locks here belong to a descriptor (``flock``), so they end with
-their process.
+A backup is another process, and may write to a folder that the server cannot reach. While a backup
+*holds deletions*, by a lock, no process of this machine deletes an object (for other machines:
+`locks.FleetLocks`). The locks here belong to a descriptor (``flock``), so they end with their
+process.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ PATIENCE_SECONDS: Final = 30.0
 
 
 class HeldByAnother(Exception):
-    """Another backup holds the deletions."""
+    """Another backup, or a running deletion, holds the lock of deletions."""
 
 
 @contextmanager
@@ -46,7 +46,7 @@ def deleting(root: int) -> Iterator[None]:
 
 @contextmanager
 def deletions_held(root: Path, patience_seconds: float = PATIENCE_SECONDS) -> Iterator[None]:
-    """Hold all deletions in the store at `root` during the block. Blocks until running ones end.
+    """Hold all deletions in the store at `root` during the block. Waits for running ones; blocks.
 
     Raise `HeldByAnother` if running deletions, or another backup, hold the lock for longer than
     `patience_seconds`.
@@ -60,7 +60,7 @@ def deletions_held(root: Path, patience_seconds: float = PATIENCE_SECONDS) -> It
 
 
 def lock_alone(descriptor: int, patience_seconds: float) -> None:
-    """Lock a descriptor exclusively; raise `HeldByAnother` if it stays locked too long. Blocks."""
+    """Lock a descriptor exclusively; raise `HeldByAnother` after `patience_seconds`. Blocks."""
     given_up_at = time.monotonic() + patience_seconds
     while not try_lock(descriptor, fcntl.LOCK_EX):
         if time.monotonic() > given_up_at:
@@ -121,7 +121,10 @@ def backup_times(root: Path) -> BackupTimes:
 
 
 def _read(file: Path, *, locked: bool) -> int | None:
-    """Return the time in a record; None if there is none, or no process holds a `locked` one."""
+    """Return the time in a record, or None if there is no record.
+
+    With `locked`, return None also if no process holds the record's lock.
+    """
     try:
         descriptor = os.open(file, os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:

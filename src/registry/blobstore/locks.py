@@ -45,7 +45,7 @@ class FleetLocks:
 
     @contextmanager
     def deleting(self) -> Iterator[None]:
-        """Prevent backups from beginning in the block, while the connection to the database lasts.
+        """Prevent backups from beginning during the block. A lost connection ends the protection.
 
         Raise `DeletionsHeld` if a backup holds deletions; `StoreUnavailable` if the database cannot
         be reached.
@@ -120,7 +120,7 @@ class MachineLocks:
 
     @contextmanager
     def deleting(self) -> Iterator[None]:
-        """Prevent backups from beginning in the block (`FleetLocks.deleting`)."""
+        """Prevent backups from beginning during the block (`FleetLocks.deleting`)."""
         with self._opened(_DELETIONS) as descriptor:
             if not try_lock(descriptor, fcntl.LOCK_SH):
                 raise DeletionsHeld

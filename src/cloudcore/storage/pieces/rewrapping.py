@@ -30,7 +30,7 @@ from cloudcore.wire import RFC3339, ResponseBody, rfc3339
 KIND: Final = "storage.rewrap"
 KEPT_SECONDS: Final = 90 * 24 * 3600
 PORTION: Final = 200
-"""Pieces that one step looks at."""
+"""Maximum pieces per step."""
 
 _log = logging.getLogger(__name__)
 

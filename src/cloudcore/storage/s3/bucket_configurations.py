@@ -160,7 +160,7 @@ def _refuse(code: str) -> Handler:
 
 
 def _list(name: str) -> Handler:
-    """Return a handler for a list of configurations, which is always empty, or for one by id."""
+    """Return a handler for an empty list of configurations; a request for one by id is refused."""
 
     async def list_none(call: S3Call) -> Answer:
         if "id" in call.request.fields:

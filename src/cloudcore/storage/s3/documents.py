@@ -87,7 +87,7 @@ class XmlReader:
     def _parse(self, portion: bytes, *, is_last: bool) -> None:
         try:
             self._parser.Parse(portion, is_last)
-        except (ExpatError, ValueError, LookupError):  # the latter two: of its encoding
+        except (ExpatError, ValueError, LookupError):  # the latter two: an unknown encoding
             refuse()
 
     def _start(self, tag: str, _attributes: dict[str, str]) -> None:
@@ -274,7 +274,7 @@ def read_cors(body: bytes) -> list[CorsRule]:
 
 
 def is_private_acl(body: bytes, owner_id: str) -> bool:
-    """Return True if an ``AccessControlPolicy`` grants only its owner access, with full control.
+    """Return True if an ``AccessControlPolicy`` grants `owner_id` full control, and nothing else.
 
     Raise `S3Error` (MalformedXML).
     """

@@ -256,7 +256,7 @@ def _copied_attributes(
 
 
 def _directive(value: str) -> bool:
-    """Return True if a directive replaces the copied values by those in the request."""
+    """Return True if a directive replaces the copied values with those in the request."""
     if value.upper() not in ("COPY", "REPLACE"):
         raise S3Error("InvalidArgument", "A directive is COPY or REPLACE.")
     return value.upper() == "REPLACE"

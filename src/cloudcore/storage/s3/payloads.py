@@ -44,9 +44,11 @@ class AnnouncedValues(NamedTuple):
     md5: str | None
     """In hex."""
     algorithm: Algorithm | None
+    """The algorithm of the checksum; None if there is no checksum."""
     checksum: str | None
     """The checksum in a header; None if a trailer has the checksum, or there is none."""
     trailer: Algorithm | None
+    """The algorithm, if a trailer has the checksum; else None."""
 
     def check(self, digests: Digests, trailers: Mapping[str, str]) -> None:
         """Compare received bytes, and the received trailers, with the announced values.

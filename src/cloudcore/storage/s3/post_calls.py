@@ -50,7 +50,7 @@ class FormCondition(NamedTuple):
     """In lower case."""
     value: str
     is_start: bool
-    """True if the field must begin with the value, possibly ""; False if it must equal it."""
+    """True if the field must begin with `value`, which may be ""; False if both must be equal."""
 
     def holds(self, fields: Mapping[str, str]) -> bool:
         """Return True if the fields of a form satisfy the condition."""
@@ -270,9 +270,9 @@ def _read_announced(call: S3Call) -> AnnouncedValues:
 
 
 def _least_size(call: S3Call, form: PostForm) -> int | None:
-    """Return the size that the file has at least, by the body's length; None if unknown.
+    """Return a lower bound of the file's size, from the body's length; None if that is unknown.
 
-    It assumes that what follows the file is no longer than what may precede it.
+    At most `MAX_FORM_BYTES` are assumed to follow the file.
     """
     for name, value in call.scope["headers"]:
         if name == b"content-length" and value.isdigit() and len(value) <= 18:

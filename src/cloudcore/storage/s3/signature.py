@@ -69,7 +69,7 @@ class SignatureClaim(NamedTuple):
     signed_headers: tuple[str, ...]
     signature: str
     payload: str
-    """The SHA-256 of the body in hex, or one of the names above (`UNSIGNED`, `CHUNKED`)."""
+    """The SHA-256 of the body in hex, or `UNSIGNED`, or one of `CHUNKED`."""
     security_token: str | None
     expires: int | None
     """Seconds for which a presigned request is valid; None for other requests."""

@@ -28,7 +28,7 @@ from registry.blobstore.staged_io import read_exactly
 ENTRY_BYTES: Final = 4
 _LENGTH_BITS: Final = 24
 _LENGTH_MASK: Final = (1 << _LENGTH_BITS) - 1
-# No sets: the hash of an enumeration's member is that of its name, by a function in Python.
+# Tuples, not sets: the hash of an enum member is computed by a function in Python.
 _WHOLE: Final = (FrameKind.WHOLE, FrameKind.WHOLE_ZSTD)
 _LAST: Final = (FrameKind.LAST, FrameKind.LAST_ZSTD)
 _ZSTD: Final = (FrameKind.WHOLE_ZSTD, FrameKind.LAST_ZSTD)
@@ -103,8 +103,8 @@ class Slots:
 class Packed:
     """Frames stored one after another, each preceded by its entry.
 
-    Its entries are those of the frames added so far: for staged bytes, all whole frames before the
-    partial one; for an object, all frames.
+    `entries` are those of the frames added so far: for staged bytes, all whole frames before the
+    partial frame; for an object, all frames.
     """
 
     entry_bytes = ENTRY_BYTES

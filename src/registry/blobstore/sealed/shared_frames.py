@@ -1,7 +1,7 @@
 """Decrypt a frame once for all readers of the same object at about the same time.
 
-Machines that start together pull the same layers. A reader leaves a frame in memory for others that
-will reach it soon. The memory is bounded, and freed with the last reader. Only frames with a
+Machines that start together pull the same layers. A reader leaves a frame in memory for readers
+that will reach it soon. The memory is bounded, and freed with the last reader. Only frames with a
 verified tag are shared, and only among readers that have opened the object with its key.
 """
 
@@ -135,7 +135,11 @@ class SharedFrames:
             self._give_back(reader)
 
     def leave(self, reader: FrameReader) -> None:
-        """Remove a reader; the last of an object frees its frames, the last of all the memory."""
+        """Remove a reader.
+
+        The last reader of an object frees the object's frames; the last reader of all objects frees
+        the memory.
+        """
         with self._lock:
             self._give_back(reader)
             others = self._readers[reader.seal]

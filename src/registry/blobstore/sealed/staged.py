@@ -105,7 +105,7 @@ class SealedBytes:
         return self._number * FRAME_BYTES + self._count
 
     def has(self, offset: int) -> bool:
-        """Return True if there are at least `offset` bytes; read the frame that contains the last.
+        """Return True if there are at least `offset` bytes, by decrypting the frame at `offset`.
 
         The first call also checks the key against the header.
         """
@@ -195,7 +195,7 @@ class SealedBytes:
         self._unpin()
         if kept is None or not kept.length:
             self._store_last()
-            if self._count:  # else the next hold could not tell it from what is to be cut off
+            if self._count:  # else the next writer could not tell the table from bytes to cut off
                 self._store_table()
             return
         if kept.is_last:
@@ -206,9 +206,9 @@ class SealedBytes:
     def finish(self) -> None:
         """Write the last frame in its place, and the table of a packed object, as the file's end.
 
-        The table overwrites nothing that is needed: the last frame before it has all bytes. A
-        process that died between truncating the file and flushing it may have written both before:
-        so the file counts as not durable.
+        The table overwrites nothing that is needed: the last frame before it has all bytes. Both
+        may have been written already, by a process that died between truncating the file and
+        flushing it; so the file counts as not durable.
         """
         kept = self._kept
         if kept is None or not kept.is_last or kept.length != self._count:
@@ -318,7 +318,7 @@ class SealedBytes:
     def _go_to_stored(self, number: int, record: Record | None) -> bool:
         """Continue from a record that was read; move it if the next write would overwrite it.
 
-        Return False if there was something after it (`PlainBytes.rewind`).
+        Return False if there were bytes after the record (`PlainBytes.rewind`).
         """
         self._number = number
         self._layout.cut(number)
