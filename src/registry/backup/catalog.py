@@ -1,8 +1,8 @@
 """The catalog of a PostgreSQL dump: rows that backups read, from the dump's snapshot, in SQLite.
 
-A dump can only be read by restoring it. So the names of its objects, and the signing keys that show
-which root key belongs to it, are also copied into a file beside it. The tables there have the same
-names, so that the same queries work.
+A dump can only be read by restoring it. So the names of the objects, and the signing keys that show
+which root key is the right one, are also copied into a file beside the dump. The tables in this
+file have the same names as in PostgreSQL, so that the same queries work.
 """
 
 from __future__ import annotations

@@ -190,7 +190,7 @@ def _raising_unreadable(path: Path) -> Iterator[None]:
 
 
 def _is_unreadable(path: Path) -> bool:
-    """Return True if a file cannot be read; raise `OSError` if its folder cannot either."""
+    """Return True if a file cannot be read; raise `OSError` if its folder cannot be read either."""
     try:
         with path.open("rb") as file:
             while file.read(_CHUNK):

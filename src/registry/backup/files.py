@@ -134,6 +134,6 @@ def _copy_bytes(reading: int, writing: int) -> None:
     except OSError as error:
         if error.errno not in _NO_KERNEL_COPY:
             raise
-    # From where the kernel stopped: some file systems say that they copied nothing.
+    # Continue where the kernel stopped: some file systems claim to have copied nothing.
     while chunk := os.read(reading, _CHUNK):
         _write_all(writing, memoryview(chunk))

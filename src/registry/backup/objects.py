@@ -107,7 +107,7 @@ def _copy_missing(
     try:
         size = copier.copy(row)
     except FileNotFoundError:
-        copier.remove(row.stored_id)  # no damaged bytes of before
+        copier.remove(row.stored_id)  # the target may have damaged bytes of an earlier backup
         return "its bytes are gone", False
     except Unreadable:
         copier.remove(row.stored_id)

@@ -81,8 +81,8 @@ def dump_database(
 ) -> tuple[DatabaseFile, list[Damage]]:
     """Write a dump and its catalog to the folder `target`.
 
-    Return the file, and the damaged inline objects, whose bytes are in the database; with
-    `verifies`, hash all of them.
+    Return the description of the dump, and the damaged inline objects, whose bytes are in the
+    database; with `verifies`, hash all of these.
 
     Raises:
         DumpRefused: the database has the tables of another version of the program.
@@ -183,10 +183,11 @@ def restore_dump(url: str, folder: Path, manifest: BackupManifest, report: Repor
     application = f"entrepot restore {manifest.id}"
     file = folder / manifest.database.file
     with _session(url) as raw:
-        raw.execute(_END_OTHERS, [application])  # what a killed one has left may be at its end
+        # A killed restoration may have left a ``pg_restore`` that is about to commit.
+        raw.execute(_END_OTHERS, [application])
         found = _values(raw, _RELATIONS)
         if _REVISIONS in found:
-            # Each backup has an account; who starts a program without one makes tables alone.
+            # Every backup has an account. Tables without one were made by starting a server.
             if not _values(raw, "SELECT 1 FROM accounts LIMIT 1"):
                 raise _refusal([each for each in found if each != MARK])
             return
@@ -245,7 +246,8 @@ def _check_revision(raw: psycopg.Connection) -> None:
 def _our_tables() -> Sequence[str]:
     """Return the names of all tables that the migrations create, by running them on SQLite.
 
-    This takes a second. To list those of the modules imported so far is quicker, but may miss some.
+    This takes a second. To list the tables of the modules imported so far would be quicker, but may
+    miss some.
     """
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "tables.db"

@@ -77,7 +77,7 @@ def environment_of(url: str, raw: Connection, application: str) -> dict[str, str
                 f"{option.keyword.decode()} of the database's URL can only be given to"
                 " PostgreSQL's programs as an argument, which others could read: take it out"
             )
-    # Of several hosts, the one that has the snapshot.
+    # If the URL names several hosts, use the one that has the snapshot.
     environment.pop("PGHOSTADDR", None)
     reached = {
         "PGHOST": raw.info.host,
@@ -107,7 +107,7 @@ def reading_from(command: Sequence[str], environment: Mapping[str, str]) -> Iter
 
 
 def feed(command: Sequence[str], environment: Mapping[str, str], chunks: Iterable[bytes]) -> None:
-    """Run a program with `chunks` as its input; kill the program if they end with an exception.
+    """Run a program with `chunks` as its input; kill the program if the iteration raises an error.
 
     Raise `ProgramFailed` if the program failed.
     """

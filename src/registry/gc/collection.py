@@ -52,7 +52,7 @@ def collection_kind(ctx: ServiceContext, sweeper: BlobSweeper) -> JobKind:
 
 def phases_of(sweeper: BlobSweeper) -> Sequence[Phase]:
     """Return the phases of a run, in order."""
-    # Removal also comes first: it makes room on a full disk before the other phases write rows.
+    # Removal is also the first phase, to make room on a full disk before other phases write rows.
     return partial(_make_room, sweeper), mark, sweep, partial(remove, sweeper)
 
 

@@ -210,7 +210,8 @@ def _switch(
 ) -> bool:
     """Write all rows of the switch; return False if the object was deleted or has other bytes.
 
-    Raise `_KeysChanged` if the object needs a KMS key without a wrap, or one is no longer enabled.
+    Raise `_KeysChanged` if `wraps` lacks a KMS key that the object needs, or such a key is no
+    longer enabled, or no repository has the object.
     """
     new = new_object(stored)._replace(id=row.id)
     if not switch_bytes(tx, row.account_id, row.stored_id, new, quarantined_id, now):

@@ -182,7 +182,7 @@ async def scrub_manifests(ctx: ServiceContext, scrubbing: Scrubbing) -> int:
     async for found in check.run(all_manifests(ctx.database)):
         damaged += 1
         for image in found.images[:_LOGGED]:
-            with suppress(NotFound):  # it logs, and counts each manifest once
+            with suppress(NotFound):  # `check` logs the damage, and counts each manifest once
                 await ctx.manifest_damage.check(
                     found.manifest.body,
                     found.manifest.digest,
@@ -270,7 +270,7 @@ async def scrub_all(
     report = ScrubReport()
     is_whole = not scope.repository_ids
     total = (await database.read(audit.totals))[0] if is_whole and not scope.older_than else None
-    # A blob that is pushed from now on is verified by its push.
+    # Blobs that are pushed from now on need no check: the push verifies them.
     rows = _objects(database, scope, clock() - scope.older_than)
 
     objects = ObjectCheck(

@@ -1,4 +1,4 @@
-"""Copy the first bytes of an upload or an object; a writer may append to it meanwhile."""
+"""Copy the first bytes of an upload or an object; a writer may append to the upload meanwhile."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from registry.blobstore.sealed.layout import Layout
 
 _PART_BYTES: Final = 1024 * 1024
 _LOOKS: Final = 3
-"""Attempts to find the last record; a writer may move it between two attempts, once per hold."""
+"""Attempts to find the last record, which each writer may move once, between two attempts."""
 _NO_COPY: Final = frozenset({errno.ENOSYS, errno.EOPNOTSUPP, errno.EXDEV, errno.EINVAL})
 """Errors of systems on which the kernel cannot copy between these files."""
 
@@ -105,7 +105,7 @@ def _sealed_rest(
 def _open_bytes(folders: Folders, object_id: str) -> int:
     """Open the file of an upload for reading, staged or committed; or raise `ObjectUnknown`."""
     flags = os.O_RDONLY | os.O_NOFOLLOW
-    for is_object in (False, True, False):  # it may move between two looks
+    for is_object in (False, True, False):  # the file may move between two attempts
         folder = folders.objects if is_object else folders.uploads
         path = object_path(object_id) if is_object else object_id
         with suppress(FileNotFoundError):

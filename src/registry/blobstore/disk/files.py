@@ -1,6 +1,6 @@
 """The files of a blob store on a local disk: one per object, opened by id below a folder."""
 
-# ruff: noqa: D102 - where no docstring is, the interface of the same call has it
+# ruff: noqa: D102 - methods without a docstring are documented in `blobstore.store`
 
 from __future__ import annotations
 
@@ -209,7 +209,7 @@ class DiskFiles:
 
     @contextmanager
     def deleting(self) -> Iterator[None]:
-        """Prevent backups from beginning in the block (`BlockingFiles.deleting`)."""
+        """Prevent backups from beginning during the block (`BlockingFiles.deleting`)."""
         with ExitStack() as held:
             if self._locks is not None:
                 held.enter_context(self._locks.deleting())
@@ -250,7 +250,7 @@ class DiskFiles:
     def scan_alone(self) -> Iterator[bool]:
         """Hold the lock of orphan scans in the block; yield False if another process has it."""
         with disk_io.disk_errors():
-            # The lock is the descriptor's.
+            # A new descriptor, which owns the lock.
             folder = disk_io.open_folder("orphans", self._folders.root)
         try:
             with ExitStack() as held:

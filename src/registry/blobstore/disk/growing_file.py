@@ -90,7 +90,7 @@ class GrowingSealedFile(BlockingGrowing):
         """The layout of the whole frames."""
         self._whole = 0
         self._rest = b""
-        """The bytes of the last frame as last read; its writer may be moving it."""
+        """The bytes of the last frame as last read; the writer may be moving the frame."""
         self._plain = memoryview(bytearray(FRAME_BYTES))
         self._held: tuple[Record, memoryview] | None = None
         """The record of the frame in `_plain`, and its bytes there."""

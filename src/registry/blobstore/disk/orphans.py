@@ -56,7 +56,7 @@ def take_back(folders: Folders, object_id: str) -> bool:
     """Move an orphan back to its former path, durably; return False if this id has none."""
     is_found = False
     for name in names_in(_FOLDER, folders.root):
-        if not name.endswith(object_id):  # there may be many, and a request waits
+        if not name.endswith(object_id):  # a fast test: there may be many, and a request waits
             continue
         orphan = _parsed(name)
         if orphan is None:

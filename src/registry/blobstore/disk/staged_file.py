@@ -352,7 +352,7 @@ class StagedFile:
         """Stop this writer for good; if possible, keep the bytes acknowledged before it began."""
         if self._state is State.CONDEMNED:
             return
-        if self._state is State.OPENED:  # the next rewind finds what this one did
+        if self._state is State.OPENED:  # the next writer's rewind checks what this one has done
             self._state = State.CONDEMNED
             return
         if self._acknowledged and self._bytes is not None:

@@ -3,9 +3,9 @@
 ::
 
     objects/<last two hex digits of id>/<id>           objects, and the sent parts of uploads
-    staged/<id>/tail-<offset>-<sent>-<stored>          the end of what an upload has acknowledged
+    staged/<id>/tail-<offset>-<sent>-<stored>          the end of an upload's acknowledged bytes
     orphans/<last two digits>/<id>.<moment>.<kind>.<size>   marks bytes as having no row
-    generation                                         the last generation of their database
+    generation                                         the saved generation of the database
 
 Nothing is renamed: an upload sends its parts to the key of its object.
 
@@ -89,7 +89,7 @@ def tail_name(key: str) -> TailName | None:
 
 
 def orphans_in(partition: str) -> str:
-    """Return the prefix of the keys of the marks of a partition's orphans."""
+    """Return the prefix of the keys that mark the orphans of a partition."""
     return f"{ORPHANS}{partition}/"
 
 
@@ -125,6 +125,7 @@ class Description(msgspec.Struct, frozen=True):
 
     offset: int
     upload: str | None = None
+    """The id of the multipart upload; None if no part was sent."""
     token: str = ""
     """The token of the multipart upload."""
     parts: list[Part] = []

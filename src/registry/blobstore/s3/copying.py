@@ -92,7 +92,7 @@ def _readable(bucket: Bucket, name: TailName, tail: Tail, found: UploadState) ->
     key = object_key(name.upload_id)
     about = tail.about
     if about.upload is not None and (found.head is None or found.head.token != about.token):
-        # What is there instead was left by a writer that went on before, in other parts.
+        # An object with another token was made from the parts of another writer; replace it.
         try:
             bucket.complete(key, about.upload, about.parts)
         except KeyMissing:

@@ -66,9 +66,8 @@ class DiskCache:
     def __init__(self, folder: Path, limit: int, count: Count = count_nothing) -> None:
         """Use `folder`, and create it if it is missing; `count` is called in any thread.
 
-        Each process counts the bytes that it fetches. It scans the folder, to delete files, after
-        each sixteenth of `limit` and, while it reads, once an hour. So each process may exceed
-        `limit` by a sixteenth.
+        A process scans the folder, to delete files, whenever it has fetched a sixteenth of `limit`,
+        and once an hour while it reads. So each process may exceed `limit` by a sixteenth.
 
         Raise `OSError` if the folder cannot be created.
         """
@@ -164,7 +163,7 @@ class DiskCache:
         try:
             descriptor = os.open(path, flags | (os.O_CREAT if is_free else 0), 0o600)
         except FileNotFoundError:
-            return stored, "missed"  # it fetches enough
+            return stored, "missed"  # this process already fetches `_AT_ONCE` objects
         try:
             reader = os.open(f"/proc/self/fd/{descriptor}", os.O_RDONLY | os.O_CLOEXEC)
         except OSError:
@@ -194,7 +193,7 @@ class DiskCache:
         return following, "missed"
 
     def _take(self, path: Path, descriptor: int) -> bool:
-        """Lock the file to fetch; return False if another thread is fetching it, or just has."""
+        """Lock the file to fetch; return False if another thread fetches it, or just did."""
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -275,7 +274,7 @@ class DiskCache:
                         yield _Entry(found.st_mtime, found.st_size, Path(each.path))
 
     def _fetched_so_far(self) -> int:
-        """Return the total size of files being fetched; delete those that dead processes left."""
+        """Return the total size of files being fetched; delete files that dead processes left."""
         size = 0
         for path in (self._folder / FETCHING).iterdir():
             with suppress(FileNotFoundError):
@@ -283,7 +282,7 @@ class DiskCache:
                 try:
                     found = os.fstat(descriptor)
                     size += found.st_size
-                    # A new one may not be locked yet.
+                    # A new file may not be locked yet.
                     is_old = time.time() - found.st_mtime > _TOUCH_SECONDS
                     if is_old and self._take(path, descriptor):
                         path.unlink()

@@ -152,7 +152,7 @@ class SealedEncoder:
             if len(self._buffer) == FRAME_BYTES:
                 record = self._store(FrameKind.WHOLE)
                 self._layout.add(record)
-                self._number += 1  # before the buffer: `read` tells by both whose bytes those are
+                self._number += 1  # before the buffer: `read` compares both, in another thread
                 self._buffer = bytearray()
 
     def sealed(self) -> SealedState:
@@ -263,7 +263,7 @@ Encoder = PlainEncoder | SealedEncoder
 def layout_before(cipher: FrameCipher, entries: bytes) -> Layout:
     """Return the layout of the whole frames before the partial frame.
 
-    `entries` are those in a tail, of packed frames: integers of 4 bytes, big-endian.
+    `entries` are the entries of packed frames in a tail: integers of 4 bytes, big-endian.
 
     Raise `SealBroken` if the entries are cut off.
     """
@@ -280,7 +280,7 @@ def layout_before(cipher: FrameCipher, entries: bytes) -> Layout:
 def open_partial(cipher: FrameCipher, number: int, count: int, sealed: bytes) -> bytes:
     """Decrypt the partial frame in a tail, of `count` bytes.
 
-    Raise `SealBroken` if it is another frame, or was changed.
+    Raise `SealBroken` if `sealed` is another frame, or was changed.
     """
     if not count:
         return b""

@@ -81,8 +81,8 @@ class S3Files:
         - `sizes` returns the size of each part
         - `holds` are shared by the stores of one process that use the same bucket
         - `locks` coordinate the processes that use the bucket
-        - `cache`: objects with a row are read through it; `close` closes it
-        - `folder`: uploads that do not fit in memory continue in unnamed files here
+        - `cache` is the disk cache through which objects with a row are read; `close` closes it
+        - `folder` has the unnamed files of uploads that do not fit in memory
         """
         self.compresses: Final = compresses
         self.bucket: Final = bucket
@@ -112,7 +112,7 @@ class S3Files:
         """Open an object (`BlobReader.open`)."""
         name, cache = canonical_id(object_id), self._cache
         self._keep(object_id)
-        if cache is None or size is None:  # without a row, the bytes of an id may become others
+        if cache is None or size is None:  # without a row, the bytes of an id may still change
             return self._fitting(self._in_bucket(name), object_id, size, data_key)
         cached = cache.open(name)
         if cached is not None:
@@ -236,7 +236,7 @@ class S3Files:
         data_key: DataKey | None = None,
         source_key: DataKey | None = None,
     ) -> S3Staged:
-        """Begin to stage bytes with a copy of others (`BlobWriter.stage_copy`)."""
+        """Begin to stage bytes with a copy of stored bytes (`BlobWriter.stage_copy`)."""
         source = canonical_id(source_id)
         staged = self.stage(upload_id, data_key=data_key)
         try:
@@ -365,7 +365,7 @@ class S3Files:
 
     @contextmanager
     def deleting(self) -> Iterator[None]:
-        """Prevent backups from beginning in the block (`FleetLocks.deleting`)."""
+        """Prevent backups from beginning during the block (`FleetLocks.deleting`)."""
         if self._locks is None:
             yield
             return
@@ -428,7 +428,7 @@ class S3Files:
             if object_id is None or object_id in orphans:
                 continue
             held = self.held(object_id)
-            if held is None or not held.is_staged:  # else it is an object only to be verified
+            if held is None or not held.is_staged:  # else the object was made only to be read
                 yield ListedBytes(object_id, entry.size)
 
     def _unsealed_size(self, object_id: str, head: ObjectHead) -> int:

@@ -145,7 +145,7 @@ def answered(what: str, circuit: Circuit) -> Iterator[None]:
         _log.error("the blob store refuses %s: %s", what, code)
         raise StoreRefused(code) from error
     except (NoCredentialsError, PartialCredentialsError, CredentialRetrievalError) as error:
-        circuit.failed()  # to look for them on the network takes seconds
+        circuit.failed()  # looking for credentials on the network takes seconds
         _log.error(_NO_CREDENTIALS, what, error)
         raise StoreUnavailable("the blob store has no credentials") from error
     except (BotoCoreError, HTTPError, OSError) as error:

@@ -133,7 +133,7 @@ class S3Staged:
         algorithm: str | None = None,
         data_key: DataKey | None = None,
     ) -> None:
-        """Go to the acknowledged `offset`, using the tail for it or the bytes in memory.
+        """Go to the acknowledged `offset`, from the tail that ends there or the bytes in memory.
 
         An object becomes staged bytes again. If no tail ends at the offset, the sent parts are read
         and sent again.
@@ -260,7 +260,7 @@ class S3Staged:
             self._shared.bucket.put(name.key, empty, is_new=True, token=self._writer.token)
         except KeyExists as error:
             there = self._shared.bucket.find(name.key)
-            if there is None or there.token != self._writer.token:  # else an answer was lost
+            if there is None or there.token != self._writer.token:  # else the response was lost
                 raise StageBusy(self._upload_id) from error
         self._note_tails(frozenset({name}))
         self._last = name
@@ -350,10 +350,12 @@ class S3Staged:
     def _restage(self, offset: int, algorithm: str | None) -> None:
         """Turn the first `offset` bytes of an object, or of sent parts, into staged bytes.
 
-        They are stored in a new tail before the object is deleted.
+        The bytes are stored in new parts and a new tail before the object is deleted.
         """
         shared, found = self._shared, self._found
-        if found.head is None:  # its parts become an object to be read, which is to be deleted
+        if (
+            found.head is None
+        ):  # to be read, the sent parts become an object, which is deleted below
             found = UploadState(None, frozenset(shared.tails_of(self._upload_id)))
         views = prefix_of(shared.bucket, self._upload_id, found, self._data_key, offset)
         self._writer.close()

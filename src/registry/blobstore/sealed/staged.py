@@ -105,9 +105,10 @@ class SealedBytes:
         return self._number * FRAME_BYTES + self._count
 
     def has(self, offset: int) -> bool:
-        """Return True if there are at least `offset` bytes, by decrypting the frame at `offset`.
+        """Return True if there are at least `offset` bytes.
 
-        The first call also checks the key against the header.
+        Decrypt the frame in which these bytes end, unless it is in memory. The first call also
+        checks the key against the header.
         """
         if offset <= 0:
             return offset == 0
