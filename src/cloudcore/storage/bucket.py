@@ -43,7 +43,7 @@ StorageClass = Literal[
 """The storage classes of AWS. Objects of all classes are stored alike."""
 OBJECT_CREATED: Final = "storage.object.created"
 OBJECT_DELETED: Final = "storage.object.deleted"
-"""Types of events."""
+"""The types of the events about objects."""
 MAX_KEY_BYTES: Final = 1024
 MAX_OBJECT_BYTES: Final = 5 << 30
 """Maximum bytes of a part, or of an object that is sent in one request."""
@@ -75,7 +75,7 @@ def is_bucket_name(name: str) -> bool:
 
 
 def check_bucket_name(name: str) -> None:
-    """Raise `InvalidBucketName` if a bucket cannot have this name."""
+    """Raise `InvalidBucketName` unless `is_bucket_name` returns True."""
     if not is_bucket_name(name):
         raise errors.InvalidBucketName
 

@@ -195,7 +195,7 @@ def emit_level(tx: Connection, account_id: str, use: QuotaUse | None, added: int
 
 
 async def bytes_by_account(database: Database) -> Mapping[str, int]:
-    """Map account id to its number of bytes in buckets."""
+    """Map account ids to the number of bytes in the account's buckets."""
     rows = await database.read(lambda tx: tx.rows(_BY_ACCOUNT))
     return {row[0]: int(row[1]) for row in rows}
 

@@ -49,7 +49,7 @@ def bucket_crn_of(ctx: RequestContext, name: str) -> str:
 
 
 async def found_bucket(ctx: RequestContext, name: str) -> Bucket:
-    """Return a bucket of the caller's account. The caller then authorizes each key separately.
+    """Return a bucket of the caller's account, unauthorized: the handler authorizes each key.
 
     Raise `NoSuchBucket` if the account has no such bucket.
     """

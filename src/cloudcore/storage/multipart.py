@@ -126,7 +126,7 @@ def list_parts(
 
 
 def abort_upload(tx: Connection, bucket: Bucket, upload_id: str, now: int) -> Upload:
-    """Delete an open upload and its parts, and return it; or raise `NoSuchUpload`."""
+    """Delete an open upload and its parts; return the upload, or raise `NoSuchUpload`."""
     upload = checked_open(rows.find_upload(tx, bucket.account_id, bucket.id, upload_id, locks=True))
     return abort(tx, upload, now)
 
@@ -277,7 +277,6 @@ def _check_whole(
 def _assembled(
     upload: Upload, asked: Completion, chosen: Sequence[Piece], now: int
 ) -> StoredObject:
-    """Return the record of the object made of an upload's chosen parts."""
     size = sum(piece.stored.size for piece in chosen)
     check_size(size, MAX_ASSEMBLED_BYTES)
     checksum = _checksum(upload, chosen)

@@ -128,8 +128,8 @@ class OpenBytes(Protocol):
 
 
 KeyAccess = object
-"""The store's result of checking the KMS keys of pieces in a transaction, to pass to the following
-call of the store. Only the store knows its type."""
+"""What the store returns after checking KMS keys in a transaction, to be passed to `stage` or
+`open`. Only the store knows the type."""
 
 
 class BucketBytes(Protocol):
@@ -146,7 +146,7 @@ class BucketBytes(Protocol):
     def key_to_write(self, tx: Connection, account_id: str, kms_key_id: str | None) -> KeyAccess:
         """Check that a KMS key is usable, and return the access for `stage`.
 
-        None means the account's platform key.
+        If `kms_key_id` is None, check the account's platform key.
         """
 
     def keys_to_read(

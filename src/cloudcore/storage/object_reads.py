@@ -70,8 +70,9 @@ async def find_object(
 ) -> FoundObject:
     """Return an object to read, with the requested range, in one transaction.
 
-    `ranged` parses the requested range; `part_number` requests one part instead. With `is_head`, no
-    bytes will be read. With `is_copy`, the conditions are those on the source of a copy.
+    `ranged` parses the requested range; `part_number` requests one part instead. `is_head` means
+    that the caller will read no bytes. With `is_copy`, the object is the source of a copy, and the
+    conditions are those of the copy.
 
     Raises:
         NoSuchKey: there is no such object.

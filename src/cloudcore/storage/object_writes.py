@@ -275,8 +275,8 @@ class _Staging:
     async def _moved(self, bucket: Bucket, piece: Piece) -> Piece:
         """Wrap the data key of a piece under the KMS key to which its bucket is bound now.
 
-        Return a piece unchanged if its own KMS key was disabled meanwhile, as a run that moves a
-        bucket's pieces does.
+        A piece whose own KMS key was disabled meanwhile is returned unchanged, as it would be left
+        by a run that moves the bucket's pieces.
         """
         stored, needs = piece.stored, self.needs
         key = await needs.database.read(needs.keys.describe, bucket.account_id, bucket.kms_key_id)

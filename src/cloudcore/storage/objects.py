@@ -60,7 +60,7 @@ def record_object(
 
 
 def hold(tx: Connection, bucket: Bucket) -> Bucket:
-    """Return the current bucket; others cannot delete it until `tx` ends.
+    """Return the bucket as it is now. Until `tx` ends, other transactions cannot delete it.
 
     Raise `NoSuchBucket` if the bucket was deleted meanwhile.
     """
@@ -195,7 +195,6 @@ def _emit_deleted(
 
 
 def _event_data(bucket: Bucket, found: StoredObject) -> dict[str, object]:
-    """Return the data of an event about an object."""
     return {
         "bucket": {"id": bucket.id, "crn": bucket.crn, "name": bucket.name},
         "crn": object_crn(bucket.crn, found.key),

@@ -163,7 +163,7 @@ class FolderToBucket:
         _with_retries(lambda: self._files.delete(stored_id))
 
     def flush(self) -> None:
-        """Do nothing: whatever a bucket has accepted is durable."""
+        """Do nothing: a bucket's objects are durable at once."""
 
 
 Copier = FolderToFolder | BucketToFolder | FolderToBucket

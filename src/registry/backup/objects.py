@@ -69,8 +69,8 @@ def copy_objects(
 ) -> Copied:
     """Copy the objects that the target lacks, durably; return the totals of the target.
 
-    An object of the right size is not copied again, unless it is one of the `suspects`: bytes never
-    change under an id. With `verifies`, hash all objects in the target, and copy damaged ones
+    An object of the right size is not copied again, unless its id is in `suspects`: bytes never
+    change under an id. With `verifies`, hash the plain objects in the target, and copy damaged ones
     again.
     """
     total, total_bytes = names.rows.count_stored(tx)

@@ -122,7 +122,7 @@ def check_empty(url: str, manifest: BackupManifest, *, is_continued: bool) -> No
     If the restoration `is_continued`, the tables of this backup are allowed.
 
     Raises:
-        DumpRefused: the database has other tables, or another schema, or is of an earlier version.
+        DumpRefused: the database has other tables or another schema, or its server is too old.
         ProgramFailed: ``pg_restore`` is missing or too old.
         Unavailable: the database cannot be reached.
 
@@ -175,7 +175,7 @@ def restore_dump(url: str, folder: Path, manifest: BackupManifest, report: Repor
 
     Raises:
         DumpRefused: the database has tables that are not from this backup.
-        ProgramFailed: ``pg_restore`` failed, and the database has nothing but the mark.
+        ProgramFailed: ``pg_restore`` failed; the database has nothing but the mark.
         Unavailable: the database cannot be reached, or failed.
 
     """

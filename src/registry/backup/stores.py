@@ -149,9 +149,10 @@ def open_object_stores(settings: Settings) -> Iterator[ObjectStores]:
 
 @contextmanager
 def deletions_stopped(settings: Settings, patience_seconds: float) -> Iterator[Callable[[], None]]:
-    """Hold the deletions of all nodes in the block; yield a check that they are still held.
+    """Hold the deletions of all nodes during the block; yield a check that they are still held.
 
-    Raise `HeldByAnother` if others hold them for too long. The check raises `HoldLost`.
+    The check raises `HoldLost` if they are not. Raise `HeldByAnother` if other processes hold the
+    lock of deletions for longer than `patience_seconds`.
     """
     with ExitStack() as held:
         locks: list[HeldDeletions] = []

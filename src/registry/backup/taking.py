@@ -65,7 +65,7 @@ class BackupOptions:
     links: bool = False
     """Hard-link blobs instead of copying them."""
     verifies: bool = False
-    """Hash every blob in the backup, instead of only comparing its size."""
+    """Hash the blobs in the backup, except sealed files, whose size is compared as without this."""
     includes_root_key: bool = False
     patience_seconds: float = PATIENCE_SECONDS
     """Time to wait for running deletions."""

@@ -46,7 +46,7 @@ def deleting(root: int) -> Iterator[None]:
 
 @contextmanager
 def deletions_held(root: Path, patience_seconds: float = PATIENCE_SECONDS) -> Iterator[None]:
-    """Hold all deletions in the store at `root` during the block. Waits for running ones; blocks.
+    """Hold all deletions in the store at `root` during the block. Blocks while deletions run.
 
     Raise `HeldByAnother` if running deletions, or another backup, hold the lock for longer than
     `patience_seconds`.

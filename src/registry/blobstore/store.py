@@ -36,7 +36,7 @@ from registry.oci.digest import Digest
 
 
 class _Store:
-    """The files of a store. `run` makes blocking calls in a thread, or at once if they do not wait.
+    """The blocking files of a store, and the runner that calls them.
 
     Readers of growing bytes poll for writes of other processes every `look_seconds`.
     """
@@ -255,7 +255,7 @@ class BlobSweeper(_Store):
         return each_of(self._run, self._blocking.list_ids(partition))
 
     def list_staged(self) -> AsyncIterator[ListedBytes]:
-        """Yield all staged bytes by upload id."""
+        """Yield the staged bytes of each upload."""
         return each_of(self._run, self._blocking.list_staged())
 
     async def set_aside(self, object_id: str, moment: int, *, staged_too: bool = True) -> bool:

@@ -107,7 +107,7 @@ class KeyFault(NamedTuple):
 
 
 async def find_key_faults(database: Database) -> list[KeyFault]:
-    """Return blobs whose links, wraps and objects are inconsistent; at most 500 for each fault.
+    """Return blobs whose links, wraps and objects are inconsistent; up to 500 of each kind.
 
     Only faults found in two reads are returned, since a push may have changed the rows meanwhile.
     """

@@ -328,7 +328,6 @@ async def inspect(store: BlobReader, row: ObjectRow, pace: Pace, *, reads: bool)
 
 
 async def _inspect_body(row: ObjectRow, pace: Pace, *, reads: bool) -> ObjectState:
-    """Inspect an object whose stored bytes are in the database."""
     if row.body is None:
         return ObjectState("its bytes are gone", damage.ABSENT)
     if len(row.body) != row.stored_size:

@@ -213,9 +213,10 @@ def blobs_of(ctx: ServiceContext, sweeper: BlobSweeper) -> Tenant:
 def due_places(
     sweeper: BlobSweeper, now: int, since: int | None
 ) -> Iterator[tuple[Sequence[str], int]]:
-    """Yield the places to scan in a turn, and a time; skip files begun earlier (0: skip none).
+    """Yield (places, begun) for a turn: scan the files there that were begun at `begun` or later.
 
-    Times are in microseconds since the epoch. Pass `since` only in the first turn of a process.
+    Times are in microseconds since the epoch; 0 means all files. `since` is None except in the
+    first turn of a process, which also scans the files of all partitions begun since then.
     """
     partitions = sweeper.partitions()
     yield [STAGED], 0

@@ -128,7 +128,7 @@ def _recover(
         tx, account_id, kept.stored_id, new._replace(id=kept.id), made, new_id(), now
     ):
         after = _own_target(tx, repository_id, found, made, kept.id)
-    else:  # some repository could not read the recovered bytes: let it keep what it has
+    else:  # a repository has no usable key for the recovered bytes, so its object stays as it is
         blobs.retire_object(tx, account_id, kept.id)
         current = blobs.keep_object(tx, account_id, new, now)
         after = _own_target(tx, repository_id, found, made, current.id)

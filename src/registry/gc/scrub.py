@@ -67,7 +67,7 @@ _log = logging.getLogger(__name__)
 def scrub_chores(
     ctx: ServiceContext, store: BlobStore, scrubbing: Scrubbing, buckets: BlobStore | None = None
 ) -> Sequence[Scheduled]:
-    """Return the chores of the scrub, including that of `buckets`; empty if the scrub is off."""
+    """Return the chores that scrub `store` and, if given, `buckets`; empty if the scrub is off."""
     if not scrubbing.scrub_rate_bytes:
         return ()
     objects = ObjectScrub(ctx, store, scrubbing, buckets)
@@ -200,7 +200,7 @@ class ScrubStatus(NamedTuple):
 
     blobs: StoredTotals
     oldest_at: int | None
-    """The time at which the blob verified longest ago was verified; None without blobs."""
+    """The least `verified_at` of all undamaged blobs; None if there are none."""
     turn_ended_at: int | None
     is_failed: bool
     """True if the last turn failed."""

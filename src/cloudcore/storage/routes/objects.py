@@ -361,7 +361,10 @@ async def _few_bytes(stream: RequestStream) -> bytes:
 
 
 def _write_conditions(headers: Mapping[str, str]) -> RequestConditions:
-    """Return the conditions of a write; refuse conditions and checksums that are not supported."""
+    """Return the conditions of a write.
+
+    Raise `InvalidInput` for a header with a condition or checksum that is not supported.
+    """
     for name in headers:
         if name in _UNCHECKED or name.startswith("x-amz-checksum-"):
             raise InvalidInput(f"the header {name} is not supported here", header=name)

@@ -72,7 +72,7 @@ async def get_bucket_acl(call: S3Call) -> Answer:
 
 
 async def put_bucket_acl(call: S3Call) -> Answer:
-    """PutBucketAcl: accept the list that gives the owner full control, which changes nothing."""
+    """PutBucketAcl: accept only full control for the owner, which changes nothing."""
     await check_acl(call)
     return empty()
 
@@ -198,7 +198,6 @@ def _keep(name: str, texts: Mapping[str, str]) -> Handler:
 
 
 async def _delete_nothing(_call: S3Call) -> Answer:
-    """Accept the deletion of a configuration that no bucket has."""
     return empty(204)
 
 

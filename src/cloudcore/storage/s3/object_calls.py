@@ -276,8 +276,8 @@ async def delete_object(call: S3Call) -> Answer:
 async def delete_objects(call: S3Call) -> Answer:
     """DeleteObjects: up to 1,000 keys, each authorized separately, with its own error.
 
-    A caller who may delete none of them does not learn whether the bucket exists. The decisions
-    share `_DELETION_STEPS`; keys for which no steps are left are refused.
+    A caller who may delete none of the keys does not learn whether the bucket exists. The policy
+    decisions share `_DELETION_STEPS`; keys for which no steps are left are refused.
     """
     crn = buckets.bucket_crn_of(call.ctx, call.request.bucket)
     asked = await payloads.read_large(call, documents.expect_deletion())
@@ -350,7 +350,7 @@ async def get_object_acl(call: S3Call) -> Answer:
 
 
 async def put_object_acl(call: S3Call) -> Answer:
-    """PutObjectAcl: accept the private list, which changes nothing."""
+    """PutObjectAcl: accept only full control for the owner, which changes nothing."""
     await payloads.check_acl(call)
     await call.needs.database.read(objects.find_object, call.bucket, call.request.key)
     return empty()

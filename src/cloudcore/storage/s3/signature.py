@@ -270,7 +270,7 @@ def _decoded(encoded: bytes) -> str:
 
 
 def _encoded(received: bytes, *, safe: str = "") -> bytes:
-    """Return percent-encoded text in the encoding that is signed."""
+    """Return percent-encoded text, encoded again as in the signed text."""
     if _PLAIN.fullmatch(received):
         return received
     return quote_from_bytes(unquote_to_bytes(received), safe + _UNRESERVED).encode("ascii")

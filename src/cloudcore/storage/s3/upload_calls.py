@@ -136,7 +136,10 @@ async def copy_part(call: S3Call) -> Answer:
 
 
 def _copied_range(header: str | None, size: int) -> tuple[int, int] | None:
-    """Return ``[start, stop)`` to copy, or None for all; unlike a download's, it must be valid."""
+    """Return ``(start, stop)`` to copy, with `stop` excluded, or None for all bytes.
+
+    Raise `S3Error` or `InvalidRange` for a range that a download would ignore or cut off.
+    """
     if header is None:
         return None
     found = _COPIED_RANGE.fullmatch(header.strip().lower())
@@ -242,7 +245,7 @@ async def list_uploads(call: S3Call) -> Answer:
 
 
 async def complete_upload(call: S3Call) -> Answer:
-    """CompleteMultipartUpload: one transaction, so quick that no spaces are sent meanwhile."""
+    """CompleteMultipartUpload: unlike a copy, so quick that no spaces need to be sent meanwhile."""
     encryption = encryption_headers(call)
     listed = await payloads.read_large(call, documents.expect_completion(), checksum_of_object=True)
     upload = await call.needs.database.read(
@@ -276,7 +279,7 @@ async def complete_upload(call: S3Call) -> Answer:
 
 
 async def abort_upload(call: S3Call) -> Answer:
-    """AbortMultipartUpload: the second time, the answer is 404."""
+    """AbortMultipartUpload: 404 if the upload was already aborted or completed."""
     upload = await _find_upload(call)
     await call.change(multipart.abort_upload, call.bucket, upload.id, call.now, upload_id=upload.id)
     return empty(204)

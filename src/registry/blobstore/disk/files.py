@@ -204,7 +204,7 @@ class DiskFiles:
             yield from filter(is_canonical_id, disk_io.names_in(partition, self._folders.objects))
 
     def list_staged(self) -> Iterator[ListedBytes]:
-        """Yield all staged bytes by upload id."""
+        """Yield the staged bytes of each upload."""
         yield from _entries("uploads", self._folders.root)
 
     @contextmanager

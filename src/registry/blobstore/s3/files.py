@@ -325,7 +325,7 @@ class S3Files:
         return (each.object_id for each in self.list_objects(partition))
 
     def list_staged(self) -> Iterator[ListedBytes]:
-        """Yield all staged bytes except orphans, by upload id.
+        """Yield the staged bytes of each upload, except orphans.
 
         On the way, delete the tails and parts that committed uploads have left. For uploads that
         this process holds, sizes include bytes not yet sent.
@@ -447,10 +447,11 @@ class S3Files:
         return bytes(self.bucket.get(key, start, stop).body.read())
 
     def _is_left(self, upload_id: str) -> bool:
-        """Return True if an upload was committed; then delete tails and parts older than it.
+        """Return True if an upload was committed; then delete the tails and parts that it has left.
 
-        An object that is being turned back into staged bytes has newer tails and parts, which stay.
-        A tail may have been stored anew since it was listed, so tails are listed after the object.
+        Tails and parts newer than the object stay: it is being turned back into staged bytes. A
+        tail may have been stored anew since the caller listed it, so the tails are listed again,
+        after looking at the object.
         """
         head = self.bucket.find(object_key(upload_id))
         if head is None or self.held(upload_id) is not None:

@@ -353,9 +353,8 @@ class S3Staged:
         The bytes are stored in new parts and a new tail before the object is deleted.
         """
         shared, found = self._shared, self._found
-        if (
-            found.head is None
-        ):  # to be read, the sent parts become an object, which is deleted below
+        if found.head is None:
+            # `prefix_of` makes the sent parts an object, to read them; it is deleted below.
             found = UploadState(None, frozenset(shared.tails_of(self._upload_id)))
         views = prefix_of(shared.bucket, self._upload_id, found, self._data_key, offset)
         self._writer.close()

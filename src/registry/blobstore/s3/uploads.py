@@ -32,8 +32,8 @@ class UploadState(NamedTuple):
     def is_object(self) -> bool:
         """Return True if the upload was committed, even if an earlier tail is left.
 
-        An object of exactly the sent parts was made only to read them. If it was in fact committed,
-        it has the same bytes.
+        An object of exactly the sent parts does not count: it was made only to read the parts, or
+        has the same bytes as such an object.
         """
         return (
             self.head is not None
