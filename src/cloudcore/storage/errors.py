@@ -108,7 +108,7 @@ class InvalidPartOrder(errors.InvalidInput):
 
 
 class InvalidPartNumber(errors.InvalidInput):
-    """The number of a part is not 1 to 10,000."""
+    """The number of a part is not from 1 to 10,000."""
 
     def __init__(self) -> None:
         super().__init__(

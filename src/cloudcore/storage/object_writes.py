@@ -67,8 +67,8 @@ class Terms(NamedTuple):
     algorithm: Algorithm | None = None
     """The algorithm of the checksum to compute; None for no checksum."""
     verify: Callable[[Digests], None] | None = None
-    """Raises an error if the received bytes are not the announced ones. Called before the row is
-    written, in the thread that received the bytes."""
+    """Raises an error if the received bytes are not the announced ones. Called in a thread, before
+    the row is written."""
 
 
 async def store_object(

@@ -96,8 +96,8 @@ class BackupManifest(msgspec.Struct, frozen=True):
     root_key: Literal["included", "kept elsewhere", "none"]
     """"none": the registry has no root key, since ``entrepot dev`` runs it."""
     is_verified: bool
-    """True if the blobs in the backup were hashed; sealed files and, if False, all files were only
-    compared by size."""
+    """True if the blobs in the backup, except sealed files, were hashed; False if only their sizes
+    were compared."""
     damaged: list[Damage]
     pieces: int
     """Number of pieces of buckets, except those in the database."""

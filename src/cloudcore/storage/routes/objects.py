@@ -351,7 +351,7 @@ async def _whole(body: bytes) -> AsyncGenerator[bytes, None]:
 
 
 async def _few_bytes(stream: RequestStream) -> bytes:
-    """Return a short body; raise `PayloadTooLarge` if it is longer than any set of tags."""
+    """Return the body; raise `PayloadTooLarge` if it is longer than `_MAX_TAGS_BYTES`."""
     found = bytearray()
     async for part in stream:
         found += part
