@@ -89,8 +89,7 @@ _DAMAGED: Final = paged(
 
 def find_public_bucket(tx: Connection, region: str, name: str) -> Bucket | None:
     """Return the bucket with this name in a region, of any account, or None. Only for CORS."""
-    row = tx.row(_FIND_PUBLIC, region=region, name=name)
-    return None if row is None else tables.BUCKET_ROWS.record_of(row)
+    return tables.BUCKET_ROWS.read_one(tx, _FIND_PUBLIC, region=region, name=name)
 
 
 def keep_bucket(tx: Connection, account_id: str, bucket_id: str) -> Bucket | None:
@@ -98,20 +97,19 @@ def keep_bucket(tx: Connection, account_id: str, bucket_id: str) -> Bucket | Non
 
     Meanwhile, other transactions can add objects, but not change the bucket.
     """
-    row = tx.row(_KEEP, account_id=account_id, id=bucket_id)
-    return None if row is None else tables.BUCKET_ROWS.record_of(row)
+    return tables.BUCKET_ROWS.read_one(tx, _KEEP, account_id=account_id, id=bucket_id)
 
 
 def list_buckets(
     tx: Connection, account_id: str, region: str, asked: Sequence[str], after: str, limit: int
-) -> list[Bucket]:
+) -> Sequence[Bucket]:
     """Return up to `limit` buckets of an account with names after `after`, sorted by name.
 
     `asked` has one element: the only name to return, or "" for all.
     """
     (name,) = asked
-    rows = tx.rows(_LIST, account_id=account_id, region=region, name=name, after=after, limit=limit)
-    return [tables.BUCKET_ROWS.record_of(row) for row in rows]
+    of = {"account_id": account_id, "region": region, "name": name}
+    return tables.BUCKET_ROWS.read_all(tx, _LIST, **of, after=after, limit=limit)
 
 
 def erase_counts(tx: Connection, bucket: Bucket) -> None:
