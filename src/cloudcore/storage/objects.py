@@ -24,10 +24,10 @@ from cloudcore.storage.pieces.rows import Piece, add_piece, condemn_object
 from cloudcore.storage.tables import BUCKET_ROWS
 
 
-def find_object(tx: Connection, bucket: Bucket, key: str) -> StoredObject:
-    """Return the object with this key, or raise `NoSuchKey`."""
+def find_object(tx: Connection, bucket: Bucket, key: str, *, locks: bool = False) -> StoredObject:
+    """Return the object with this key, or raise `NoSuchKey`; with `locks`, lock its row."""
     key_bytes(key)
-    found = rows.find_object(tx, bucket, key)
+    found = rows.find_object(tx, bucket, key, locks=locks)
     if found is None:
         raise NoSuchKey
     return found
@@ -112,10 +112,7 @@ def put_tags(tx: Connection, bucket: Bucket, key: str, tags: Mapping[str, str]) 
     malformed.
     """
     check_tags(tags)
-    key_bytes(key)
-    found = rows.find_object(tx, bucket, key, locks=True)
-    if found is None:
-        raise NoSuchKey
+    found = find_object(tx, bucket, key, locks=True)
     rows.save_tags(tx, found, tags)
     return found._replace(attributes=found.attributes._replace(tags=tags))
 
@@ -162,18 +159,15 @@ def delete_objects(
         except (ConditionFailed, NoSuchKey) as error:  # before anything was changed
             refused[key] = error
         else:
-            gone += [] if found is None else [found]
+            if found is not None:
+                gone.append(found)
     if gone:
         _emit_deleted(tx, bucket, gone, now, events)
     return refused
 
 
 def _take(
-    tx: Connection,
-    bucket: Bucket,
-    key: str,
-    now: int,
-    conditions: RequestConditions = NO_CONDITIONS,
+    tx: Connection, bucket: Bucket, key: str, now: int, conditions: RequestConditions
 ) -> StoredObject | None:
     """Delete an object like `delete_object`, but update no counts and publish no event."""
     key_bytes(key)
