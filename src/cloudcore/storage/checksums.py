@@ -117,20 +117,14 @@ def composite(algorithm: Algorithm, parts: Iterable[Part]) -> str:
 
 def combine(algorithm: Algorithm, parts: Iterable[Part]) -> bytes:
     """Compute the CRC of the whole from the CRCs of its parts, which must be in order."""
-    joined = _combination(algorithm)
+    from awscrt import checksums  # noqa: PLC0415 - as above
+
+    joined: Callable[[int, int, int], int] = {
+        Algorithm.CRC32: checksums.combine_crc32,
+        Algorithm.CRC32C: checksums.combine_crc32c,
+        Algorithm.CRC64NVME: checksums.combine_crc64nvme,
+    }[algorithm]
     whole = 0
     for part in parts:
         whole = joined(whole, int.from_bytes(part.digest, "big"), part.size)
     return whole.to_bytes(algorithm.digest_bytes, "big")
-
-
-def _combination(algorithm: Algorithm) -> Callable[[int, int, int], int]:
-    """Return the function that combines the CRCs of two parts, given the second part's size."""
-    from awscrt import checksums  # noqa: PLC0415 - as above
-
-    found: dict[Algorithm, Callable[[int, int, int], int]] = {
-        Algorithm.CRC32: checksums.combine_crc32,
-        Algorithm.CRC32C: checksums.combine_crc32c,
-        Algorithm.CRC64NVME: checksums.combine_crc64nvme,
-    }
-    return found[algorithm]
