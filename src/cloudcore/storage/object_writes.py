@@ -107,6 +107,9 @@ async def store_object(
     usable = await needs.database.read(look)
     async with _Staging(needs, bucket.account_id, usable) as staging:
         stored, digests = await staging.receive(body, terms)
+        checksum = None
+        if terms.algorithm is not None and digests.checksum is not None:
+            checksum = ObjectChecksum(terms.algorithm.value, digests.checksum)
         made = StoredObject(
             stored.id,
             bucket.id,
@@ -115,7 +118,7 @@ async def store_object(
             stored.size,
             digests.md5,
             attributes,
-            _checksum(terms.algorithm, digests),
+            checksum,
             needs.clock(),
         )
         piece = Piece(1, digests.md5, digests.checksum, stored, made.created_at)
@@ -286,9 +289,3 @@ class _Staging:
         for wrapped in found.wraps.values():
             stored = stored._replace(kms_key_id=key.id, wrapped=wrapped)
         return piece._replace(stored=stored)
-
-
-def _checksum(algorithm: Algorithm | None, digests: Digests) -> ObjectChecksum | None:
-    if algorithm is None or digests.checksum is None:
-        return None
-    return ObjectChecksum(algorithm.value, digests.checksum)
