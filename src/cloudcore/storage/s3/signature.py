@@ -201,16 +201,18 @@ def verify_text(text: str, claim: SignatureClaim, secret: str) -> RequestSigning
     Raise `S3Error` (SignatureDoesNotMatch).
     """
     date, region, service, _ = claim.scope.split("/")
-    key = signing_key(secret, date, region, service)
-    expected = hmac.digest(key, text.encode(), "sha256").hex()
-    if not hmac.compare_digest(expected.encode(), claim.signature.encode("utf-8", "replace")):
+    key = RequestSigningKey(
+        signing_key(secret, date, region, service), claim.scope, claim.timestamp, claim.signature
+    )
+    expected = key.sign(text).encode()
+    if not hmac.compare_digest(expected, claim.signature.encode("utf-8", "replace")):
         raise S3Error(
             "SignatureDoesNotMatch",
             "The request signature does not match the signature you provided. "
             "Check your key and signing method.",
             details={"AWSAccessKeyId": claim.access_key_id},
         )
-    return RequestSigningKey(key, claim.scope, claim.timestamp, claim.signature)
+    return key
 
 
 def signing_key(secret: str, date: str, region: str, service: str) -> bytes:
