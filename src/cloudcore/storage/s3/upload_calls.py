@@ -35,7 +35,7 @@ from cloudcore.storage.s3.object_headers import checksum_fields, read_attributes
 from cloudcore.storage.s3.requests import read_copy_source
 from cloudcore.storage.upload_rows import Upload
 
-_COPIED_RANGE: Final = re.compile(r"bytes=([0-9]+)-([0-9]+)")
+_COPIED_RANGE: Final = re.compile(rf"bytes=([0-9]{{1,{MAX_DIGITS}}})-([0-9]{{1,{MAX_DIGITS}}})")
 _DEFAULT_KIND: Final[dict[Algorithm, ChecksumType]] = {
     Algorithm.CRC32: "COMPOSITE",
     Algorithm.CRC32C: "COMPOSITE",
@@ -143,22 +143,15 @@ def _copied_range(header: str | None, size: int) -> tuple[int, int] | None:
     if header is None:
         return None
     found = _COPIED_RANGE.fullmatch(header.strip().lower())
-    if found is None or len(found[1]) > MAX_DIGITS or len(found[2]) > MAX_DIGITS:
-        raise _bad_copied_range()
-    first, last = int(found[1]), int(found[2])
-    if first > last:
-        raise _bad_copied_range()
-    if last >= size:
+    if found is None or int(found[1]) > int(found[2]):
+        raise S3Error(
+            "InvalidArgument",
+            "The x-amz-copy-source-range value must be of the form bytes=first-last where first and"
+            " last are the zero-based offsets of the first and last bytes to copy",
+        )
+    if int(found[2]) >= size:
         raise InvalidRange(size)
-    return first, last + 1
-
-
-def _bad_copied_range() -> S3Error:
-    return S3Error(
-        "InvalidArgument",
-        "The x-amz-copy-source-range value must be of the form bytes=first-last where first and"
-        " last are the zero-based offsets of the first and last bytes to copy",
-    )
+    return int(found[1]), int(found[2]) + 1
 
 
 async def list_parts(call: S3Call) -> Answer:
