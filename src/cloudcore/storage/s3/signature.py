@@ -34,8 +34,8 @@ _AUTHORIZATION: Final = re.compile(
 _CREDENTIAL: Final = re.compile(
     r"([A-Za-z0-9_-]{1,128})/([0-9]{8})/([^/]{1,64})/([^/]{1,64})/([^/]{1,64})"
 )
-_SIGNATURE: Final = re.compile(r"[0-9a-f]{64}")
 _SHA256: Final = re.compile(r"[0-9a-f]{64}")
+"""Matches a SHA-256 in hex, and a signature, which is an HMAC with SHA-256."""
 _DATE: Final = "%Y%m%dT%H%M%SZ"
 _DATE_FORM: Final = re.compile(r"[0-9]{8}T[0-9]{6}Z")
 _BLANKS: Final = re.compile(rb" +")
@@ -118,7 +118,7 @@ def read_claim(request: SignedRequest, regions: Regions) -> SignatureClaim:
     Raise `S3Error` if the request has no signature, or more than one, or if its signature is
     malformed, or is for another region or service.
     """
-    fields = _decoded_fields(request.query)
+    fields = [(_decoded(name), _decoded(value)) for name, value in _fields(request.query)]
     in_query = [name for name, _ in fields if name in _QUERY_MARKS]
     authorizations = [value for name, value in request.headers if name == b"authorization"]
     if authorizations and in_query:
@@ -261,10 +261,6 @@ def _canonical_query(query: bytes) -> bytes:
 
 def _fields(query: bytes) -> list[tuple[bytes, bytes]]:
     return [field.partition(b"=")[::2] for field in query.split(b"&") if field]
-
-
-def _decoded_fields(query: bytes) -> list[tuple[str, str]]:
-    return [(_decoded(name), _decoded(value)) for name, value in _fields(query)]
 
 
 def _decoded(encoded: bytes) -> str:
@@ -420,7 +416,7 @@ def _read_signed_headers(request: SignedRequest, signed: str, code: str) -> tupl
 
 
 def _read_signature(signature: str, code: str) -> str:
-    if _SIGNATURE.fullmatch(signature) is None:
+    if _SHA256.fullmatch(signature) is None:
         raise S3Error(code, "The signature must be 64 hexadecimal digits in lower case.")
     return signature
 
