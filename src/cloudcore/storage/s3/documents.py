@@ -53,7 +53,8 @@ class XmlReader:
         parser.StartElementHandler = self._start
         parser.EndElementHandler = self._end
         parser.CharacterDataHandler = self._text
-        parser.StartDoctypeDeclHandler = _refuse_doctype
+        # The entities of a document type declaration could expand or read files.
+        parser.StartDoctypeDeclHandler = lambda *_: refuse()
 
     def feed(self, data: bytes | memoryview) -> None:
         """Parse the next bytes of the document, of any length.
@@ -126,11 +127,6 @@ class Incoming(NamedTuple, Generic[T]):
     reader: XmlReader
     finish: Callable[[], T]
     """Ends the document; returns its content, or raises `S3Error`."""
-
-
-def _refuse_doctype(*_: object) -> None:
-    """Refuse document type declarations, whose entities could expand or read files."""
-    refuse()
 
 
 def refuse() -> NoReturn:
