@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from base64 import b64decode
-from binascii import Error as Base64Error
 from collections.abc import Callable, Mapping
 from hashlib import md5, sha256
 from typing import Final, NamedTuple, TypeVar
@@ -135,9 +134,10 @@ def read_announced(
         algorithm = algorithm or wanted
         if (trailer or algorithm) is not wanted:
             raise S3Error("BadDigest", "x-amz-sdk-checksum-algorithm names another algorithm.")
+    payload = call.claim.payload
     return AnnouncedValues(
         0 if is_empty else _length(call),
-        _sha256_of(call),
+        None if payload == UNSIGNED or payload in CHUNKED else payload,
         content_md5(call.header("content-md5")),
         trailer or algorithm,
         checksum,
@@ -266,11 +266,6 @@ async def check_acl(call: S3Call) -> None:
         raise acl_refusal()
 
 
-def _sha256_of(call: S3Call) -> str | None:
-    payload = call.claim.payload
-    return payload if payload != UNSIGNED and payload not in CHUNKED else None
-
-
 def _decoder(
     call: S3Call, promise: AnnouncedValues, sink: Callable[[memoryview], None]
 ) -> ChunkDecoder:
@@ -299,7 +294,7 @@ def content_md5(header: str | None) -> str | None:
         return None
     try:
         digest = b64decode(header, validate=True)
-    except (Base64Error, ValueError):
+    except ValueError:
         digest = b""
     if len(digest) != _MD5_BYTES:
         raise S3Error("InvalidDigest", "The Content-MD5 you specified is not valid.")
