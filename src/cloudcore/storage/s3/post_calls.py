@@ -145,7 +145,7 @@ def _expiration(given: object) -> datetime:
         found = datetime.fromisoformat(given if isinstance(given, str) else "")
     except ValueError:
         raise _invalid("Its expiration is malformed.") from None
-    if found.tzinfo is not UTC and found.utcoffset() is None:
+    if found.tzinfo is None:
         raise _invalid("Its expiration names no time zone.")
     return found
 
