@@ -41,7 +41,7 @@ from registry.blobstore.s3.orphans import Marks
 from registry.blobstore.s3.parts import PartBytes, Senders, part_bytes
 from registry.blobstore.s3.responses import KeyMissing, StoreRefused
 from registry.blobstore.s3.staged import S3Staged
-from registry.blobstore.s3.uploads import HeldUpload, Holds, Shared
+from registry.blobstore.s3.uploads import Holds, Shared
 from registry.blobstore.sealed.frame_format import (
     FRAME_BYTES,
     HEADER_BYTES,
@@ -274,7 +274,7 @@ class S3Files:
         """Check that the bucket responds; S3 does not say how much room there is."""
         self.bucket.find(GENERATION)
 
-    def held(self, upload_id: str) -> HeldUpload | None:
+    def held(self, upload_id: str) -> S3Staged | None:
         """Return the writer in this process that holds an upload; None if there is none."""
         return self._shared.holds.find(upload_id)
 
