@@ -110,8 +110,8 @@ class SealedEncoder:
         self._layout: Layout = Slots()
         self._number = 0
         self._buffer = bytearray()
-        self._hasher: blake3 | None = blake3()
-        """The hasher of the stored bytes; None if it has not hashed all of them."""
+        self.hasher: blake3 | None = blake3()
+        """The hasher of the stored bytes; None if no hasher has hashed all of them."""
 
     @property
     def length(self) -> int:
@@ -131,17 +131,8 @@ class SealedEncoder:
             start = self._layout.start(self._number)
         except (SealBroken, IndexError):
             return False
-        self._hasher = None
+        self.hasher = None
         return start == self._writer.length
-
-    def take_hasher(self, hasher: blake3) -> None:
-        """Continue with `hasher`, which has already hashed the stored bytes."""
-        self._hasher = hasher
-
-    @property
-    def hasher(self) -> blake3 | None:
-        """Return the hasher of the stored bytes, or None if it has not hashed all of them."""
-        return self._hasher
 
     def append(self, view: memoryview, /) -> None:
         """Append bytes; seal and append each frame that becomes full."""
@@ -180,7 +171,7 @@ class SealedEncoder:
                 return False
             self._writer.cut(self._layout.start(number))
             self._layout.cut(number)
-            self._number, self._buffer, self._hasher = number, bytearray(frame), None
+            self._number, self._buffer, self.hasher = number, bytearray(frame), None
         del self._buffer[count:]
         return True
 
@@ -196,7 +187,7 @@ class SealedEncoder:
 
     def checksum(self) -> str | None:
         """Return the BLAKE3 digest of the stored bytes, or None if it is unknown."""
-        return None if self._hasher is None else self._hasher.hexdigest()
+        return None if self.hasher is None else self.hasher.hexdigest()
 
     def hash_into(self, hashers: Mapping[str, Hasher]) -> bool:
         """See `PlainEncoder.hash_into`."""
@@ -253,8 +244,8 @@ class SealedEncoder:
 
     def _append(self, stored: memoryview) -> None:
         self._writer.append(stored)
-        if self._hasher is not None:
-            self._hasher.update(stored)
+        if self.hasher is not None:
+            self.hasher.update(stored)
 
 
 Encoder = PlainEncoder | SealedEncoder

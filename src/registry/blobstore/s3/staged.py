@@ -342,7 +342,7 @@ class S3Staged:
             raise ObjectUnknown(self._upload_id)
         hasher = self._shared.checksums.take_for(self._upload_id, tail)
         if hasher is not None and isinstance(self._encoder, SealedEncoder):
-            self._encoder.take_hasher(hasher)
+            self._encoder.hasher = hasher
         self._last = name
         hashers = self._shared.hashers.take_verified(self._upload_id, known)
         self._digests = RunningDigests(hashers, known)
