@@ -242,7 +242,8 @@ class S3Files:
         try:
             self._keep(source)
             found = self._shared.find(source)
-            staged.fill(prefix_of(self.bucket, source, found, source_key, size))
+            for view in prefix_of(self.bucket, source, found, source_key, size):
+                staged.write(view)
         except BaseException:
             staged.discard()
             raise

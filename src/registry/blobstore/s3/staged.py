@@ -228,11 +228,6 @@ class S3Staged:
             self._writer.abort()  # nothing of it was flushed
         self._let_go()
 
-    def fill(self, views: Iterator[memoryview]) -> None:
-        """Append bytes from another upload."""
-        for view in views:
-            self.write(view)
-
     def _new_encoder(self) -> tuple[PartWriter, Encoder]:
         shared = self._shared
         writer = PartWriter(shared.bucket, self._key, str(uuid.uuid4()), shared.senders)
