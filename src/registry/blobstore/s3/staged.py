@@ -318,26 +318,23 @@ class S3Staged:
     def _load(self, name: TailName, known: Mapping[str, str]) -> None:
         """Continue after a tail; `known` are the digests of the bytes up to its end."""
         with self._shared.senders.passing.taken(2 * (name.stored - name.sent)):
-            self._load_in_memory(name, known)
-
-    def _load_in_memory(self, name: TailName, known: Mapping[str, str]) -> None:
-        try:
-            tail = read_tail(self._shared.bucket, name)
-        except ObjectUnknown:
-            self._shared.forget(self._upload_id)
-            raise
-        self._writer, self._encoder = self._new_encoder()
-        about = tail.about
-        if about.upload is not None:
-            self._writer.token = about.token
-            self._writer.restore(about.upload, about.parts, name.sent)
-        self._writer.refill(tail.stored)
-        if not self._encoder.restore(tail):
-            self._writer.close()
-            raise ObjectUnknown(self._upload_id)
-        hasher = self._shared.checksums.take_for(self._upload_id, tail)
-        if hasher is not None and isinstance(self._encoder, SealedEncoder):
-            self._encoder.hasher = hasher
+            try:
+                tail = read_tail(self._shared.bucket, name)
+            except ObjectUnknown:
+                self._shared.forget(self._upload_id)
+                raise
+            self._writer, self._encoder = self._new_encoder()
+            about = tail.about
+            if about.upload is not None:
+                self._writer.token = about.token
+                self._writer.restore(about.upload, about.parts, name.sent)
+            self._writer.refill(tail.stored)
+            if not self._encoder.restore(tail):
+                self._writer.close()
+                raise ObjectUnknown(self._upload_id)
+            hasher = self._shared.checksums.take_for(self._upload_id, tail)
+            if hasher is not None and isinstance(self._encoder, SealedEncoder):
+                self._encoder.hasher = hasher
         self._last = name
         hashers = self._shared.hashers.take_verified(self._upload_id, known)
         self._digests = RunningDigests(hashers, known)
