@@ -163,16 +163,6 @@ class SealedBytes:
             self._file.cut(self._layout.start(number))
         return False
 
-    def begin(self) -> None:
-        """Begin with no bytes in an empty file."""
-        self._cipher = None
-        self._layout = Slots()
-        self._is_open = True
-        self._number = self._count = 0
-        self._kept = None
-        self._is_pinned = False
-        self._running = self._hasher = None
-
     def append(self, view: memoryview, /) -> None:
         """Append bytes; seal and write each frame that becomes full."""
         while view:
@@ -310,10 +300,17 @@ class SealedBytes:
             self._checksums.put(self._upload_id, running)
 
     def _begin(self) -> bool:
+        """Begin with no bytes; return False if the file had some."""
         is_empty = not self._file.size()
         if not is_empty:
             self._file.truncate(0)
-        self.begin()
+        self._cipher = None
+        self._layout = Slots()
+        self._is_open = True
+        self._number = self._count = 0
+        self._kept = None
+        self._is_pinned = False
+        self._running = self._hasher = None
         return is_empty
 
     def _go_to_stored(self, number: int, record: Record | None) -> bool:
