@@ -11,11 +11,11 @@ from blake3 import blake3
 
 from cloudcore.db.base import Connection
 from cloudcore.objects.stored_rows import NamedObject, StoredRows
+from cloudcore.resource_names import is_canonical_uuid
 from cloudcore.storage.pieces.rows import PIECE_ROWS
 from registry.backup.copying import Copier, Unreadable
 from registry.backup.manifest import Damage
 from registry.blobstore.disk.folders import SHARDS
-from registry.blobstore.staging import is_canonical_id
 from registry.metadata.blobs.inline import InlineObject, inline_objects
 from registry.metadata.blobs.objects import BLOB_ROWS
 from registry.oci.digest import digest_of
@@ -152,7 +152,7 @@ def remove_others(tx: Connection, objects: Path, kind: Names) -> int:
         names = [each.name for each in (objects / shard).iterdir()]
         for start in range(0, len(names), _PAGE):
             batch = names[start : start + _PAGE]
-            named = kind.rows.find_stored(tx, [name for name in batch if is_canonical_id(name)])
+            named = kind.rows.find_stored(tx, [name for name in batch if is_canonical_uuid(name)])
             for name in batch:
                 if name not in named:
                     (objects / shard / name).unlink()

@@ -12,6 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final, TypeVar
 
+from cloudcore.resource_names import is_canonical_uuid
 from registry.blobstore.backups import deleting
 from registry.blobstore.base import DataKey, ListedBytes, ObjectUnknown, Orphan, StageBusy
 from registry.blobstore.disk import disk_io, orphans, stored_file
@@ -28,7 +29,7 @@ from registry.blobstore.locks import FleetLocks
 from registry.blobstore.sealed.frames import resumable_at
 from registry.blobstore.sealed.objects import SealedObject, unseal, unseal_cached
 from registry.blobstore.sealed.shared_frames import SharedFrames
-from registry.blobstore.staging import canonical_id, is_canonical_id
+from registry.blobstore.staging import canonical_id
 
 T = TypeVar("T")
 
@@ -201,7 +202,7 @@ class DiskFiles:
 
     def list_ids(self, partition: str) -> Iterator[str]:
         with disk_io.disk_errors():
-            yield from filter(is_canonical_id, disk_io.names_in(partition, self._folders.objects))
+            yield from filter(is_canonical_uuid, disk_io.names_in(partition, self._folders.objects))
 
     def list_staged(self) -> Iterator[ListedBytes]:
         """Yield the staged bytes of each upload."""
@@ -303,7 +304,7 @@ def _entries(name: str, parent: int) -> Iterator[ListedBytes]:
         try:
             with os.scandir(folder) as entries:
                 for entry in entries:
-                    if not is_canonical_id(entry.name):
+                    if not is_canonical_uuid(entry.name):
                         continue
                     try:
                         size = entry.stat(follow_symlinks=False).st_size

@@ -12,10 +12,10 @@ from collections.abc import Iterator
 from contextlib import suppress
 from typing import Final
 
+from cloudcore.resource_names import is_canonical_uuid
 from registry.blobstore.base import Orphan
 from registry.blobstore.disk.disk_io import flush_folder, names_in
 from registry.blobstore.disk.folders import Folders, object_path, shard
-from registry.blobstore.staging import is_canonical_id
 
 _FOLDER: Final = "orphans"
 _NAME: Final = re.compile(r"([0-9]{1,19})\.(object|staged)\.([0-9a-f-]{36})")
@@ -88,7 +88,7 @@ def _name_of(object_id: str, moment: int, *, is_object: bool) -> str:
 
 def _parsed(name: str) -> Orphan | None:
     match = _NAME.fullmatch(name)
-    if match is None or not is_canonical_id(match[3]):
+    if match is None or not is_canonical_uuid(match[3]):
         return None
     return Orphan(match[3], int(match[1]), match[2] == "object", 0)
 
