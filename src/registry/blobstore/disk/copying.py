@@ -11,9 +11,8 @@ from typing import Final
 from registry.blobstore.base import DataKey, ObjectUnknown
 from registry.blobstore.disk.disk_io import check_room, disk_errors
 from registry.blobstore.disk.folders import Folders, object_path
-from registry.blobstore.sealed.frame_format import FRAME_BYTES, FrameCipher, SealBroken
+from registry.blobstore.sealed.frame_format import FRAME_BYTES, SealBroken
 from registry.blobstore.sealed.frames import find_record, read_cipher, read_frame, read_layout
-from registry.blobstore.sealed.layout import Layout
 
 _PART_BYTES: Final = 1024 * 1024
 _LOOKS: Final = 3
@@ -89,17 +88,11 @@ def _sealed_prefix(
     for number in range(whole):
         yield read_frame(source, cipher, number, layout.record(number, FRAME_BYTES), buffer)
     if rest:
-        yield _sealed_rest(source, cipher, layout, whole, rest)
-
-
-def _sealed_rest(
-    source: int, cipher: FrameCipher, layout: Layout, number: int, count: int
-) -> memoryview:
-    buffer = memoryview(bytearray(FRAME_BYTES))
-    for _ in range(_LOOKS):
-        if find_record(source, cipher, layout, number, count, buffer) is not None:
-            return buffer[:count]
-    raise SealBroken("there are fewer bytes")
+        buffer = memoryview(bytearray(FRAME_BYTES))
+        looks = (find_record(source, cipher, layout, whole, rest, buffer) for _ in range(_LOOKS))
+        if not any(looks):
+            raise SealBroken("there are fewer bytes")
+        yield buffer[:rest]
 
 
 def _open_bytes(folders: Folders, object_id: str) -> int:
