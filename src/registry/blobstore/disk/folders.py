@@ -53,10 +53,8 @@ def object_path(object_id: str) -> str:
 
 
 def _make(name: str, parent: int) -> None:
-    try:
+    with suppress(FileExistsError):
         os.mkdir(name, _FOLDER_MODE, dir_fd=parent)
-    except FileExistsError:
-        return
 
 
 _GENERATION: Final = "generation"
