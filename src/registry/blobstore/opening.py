@@ -98,11 +98,8 @@ def folder_of_notes(settings: Settings) -> Path:
 
 @asynccontextmanager
 async def _opened(make: Callable[[], FileStore]) -> AsyncIterator[FileStore]:
-    def close(store: FileStore) -> None:
-        store.close()
-
     with closing(Threads("opening")) as in_thread:
-        store = await in_thread(make, undo=close)
+        store = await in_thread(make, undo=lambda store: store.close())
         try:
             yield store
         finally:
