@@ -341,8 +341,8 @@ class S3Files:
             found = tail_name(entry.key)
             if found is not None and found.upload_id not in held:
                 tails.setdefault(found.upload_id, []).append(found.stored)
-        uploads = {object_id_of(each.key) for each in self.bucket.begun(OBJECTS)} - {None}
-        for name in {*tails, *(each for each in uploads if each)} - held.keys() - orphans:
+        begun = (object_id_of(each.key) for each in self.bucket.begun(OBJECTS))
+        for name in {*tails, *filter(None, begun)} - held.keys() - orphans:
             if not self._is_left(name):
                 yield ListedBytes(name, max(tails.get(name, ()), default=0))
 
