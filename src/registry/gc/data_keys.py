@@ -173,7 +173,8 @@ class WrapCheck:
         self.wrap_count += 1
         first = self._first
         if first is not None and first[0] == wrap.object_id:
-            return _compared(data_key, first[1])
+            is_same = hmac.compare_digest(data_key.plaintext, first[1].plaintext)
+            return None if is_same else "is another one than under its other keys"
         self._first = wrap.object_id, data_key
         return await self._open_bytes(wrap, data_key)
 
@@ -207,8 +208,3 @@ class WrapCheck:
         except (ObjectUnknown, StoreUnavailable):
             return None
         return None
-
-
-def _compared(data_key: DataKey, other: DataKey) -> str | None:
-    is_same = hmac.compare_digest(data_key.plaintext, other.plaintext)
-    return None if is_same else "is another one than under its other keys"
