@@ -46,7 +46,7 @@ _SAMPLE: Final = 1000
 _NEW: Final = 3
 """Maximum number of orphans newer than every row that crashes may explain."""
 
-_log = logging.getLogger("registry.gc.orphans")  # the name by which operators filter
+_log = logging.getLogger(__name__)
 
 
 class FoundOrphans(NamedTuple):
