@@ -214,8 +214,7 @@ async def scrub_status(database: Database, since: int) -> ScrubStatus:
 
 
 def _status(tx: Connection, since: int) -> ScrubStatus:
-    turns = [each for each in chores(tx) if each.name == OBJECT_CHORE]
-    turn = turns[0] if turns else None
+    turn = next((each for each in chores(tx) if each.name == OBJECT_CHORE), None)
     return ScrubStatus(
         BLOBS.stored_rows.totals(tx, since),
         oldest_at=scrub.oldest_verified_at(tx),
