@@ -158,7 +158,10 @@ def mark_database(url: str, manifest: BackupManifest) -> None:
             return
         if found:
             raise _refusal(found)
-        _mark(raw, manifest.id)
+        table = sql.Identifier(MARK)
+        with raw.transaction():
+            raw.execute(sql.SQL("CREATE TABLE {} (backup_id text)").format(table))
+            raw.execute(sql.SQL("INSERT INTO {} VALUES (%s)").format(table), [manifest.id])
 
 
 def _refusal(found: Sequence[str]) -> DumpRefused:
@@ -280,13 +283,6 @@ def _marked(raw: psycopg.Connection, found: Sequence[str]) -> str | None:
         return None
     marks = _values(raw, f"SELECT backup_id FROM {MARK}")  # noqa: S608 - a constant
     return marks[0] if marks else None
-
-
-def _mark(raw: psycopg.Connection, backup_id: str) -> None:
-    table = sql.Identifier(MARK)
-    with raw.transaction():
-        raw.execute(sql.SQL("CREATE TABLE {} (backup_id text)").format(table))
-        raw.execute(sql.SQL("INSERT INTO {} VALUES (%s)").format(table), [backup_id])
 
 
 def _dump_of(manifest: BackupManifest) -> Dump:
