@@ -11,7 +11,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
-from registry.blobstore.disk.disk_io import flush_folder, make_folder
+from registry.blobstore.disk.disk_io import flush_folder, make_folder, try_lock
 
 PART: Final = ".part"
 _NO_KERNEL_COPY: Final = frozenset(
@@ -41,10 +41,8 @@ def locked(path: Path, *, is_read: bool = False) -> Iterator[None]:
         yield
         return
     try:
-        try:
-            fcntl.flock(descriptor, (fcntl.LOCK_SH if is_read else fcntl.LOCK_EX) | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise FolderBusy(f"a backup to {path.parent}, or from it, is under way") from None
+        if not try_lock(descriptor, fcntl.LOCK_SH if is_read else fcntl.LOCK_EX):
+            raise FolderBusy(f"a backup to {path.parent}, or from it, is under way")
         yield
     finally:
         os.close(descriptor)

@@ -140,8 +140,6 @@ def _read(file: Path, *, locked: bool) -> int | None:
 
 def _lock(descriptor: int) -> None:
     """Lock a record; if another process is just testing the lock, retry once."""
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
+    if not try_lock(descriptor, fcntl.LOCK_EX):
         time.sleep(_LOOK_SECONDS)
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

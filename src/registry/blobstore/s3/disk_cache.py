@@ -194,9 +194,7 @@ class DiskCache:
 
     def _take(self, path: Path, descriptor: int) -> bool:
         """Lock the file to fetch; return False if another thread fetches it, or just did."""
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+        if not try_lock(descriptor, fcntl.LOCK_EX):
             return False
         try:
             is_here = os.path.samestat(path.stat(), os.fstat(descriptor))
