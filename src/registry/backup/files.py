@@ -11,7 +11,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
-from registry.blobstore.disk.disk_io import flush_folder, make_folder, try_lock
+from registry.blobstore.disk.disk_io import flush_folder, make_folder, try_lock, write_all
 
 PART: Final = ".part"
 _NO_KERNEL_COPY: Final = frozenset(
@@ -78,7 +78,7 @@ def write_file(chunks: Iterable[memoryview], target: Path) -> None:
         part.unlink()
     with _new(part) as writing:
         for chunk in chunks:
-            _write_all(writing, chunk)
+            write_all(writing, chunk)
     part.replace(target)
 
 
@@ -120,11 +120,6 @@ def _new(part: Path) -> Iterator[int]:
         os.close(writing)
 
 
-def _write_all(writing: int, view: memoryview) -> None:
-    while view:
-        view = view[os.write(writing, view) :]
-
-
 def _copy_bytes(reading: int, writing: int) -> None:
     try:
         while os.copy_file_range(reading, writing, _CHUNK):
@@ -134,4 +129,4 @@ def _copy_bytes(reading: int, writing: int) -> None:
             raise
     # Continue where the kernel stopped: some file systems claim to have copied nothing.
     while chunk := os.read(reading, _CHUNK):
-        _write_all(writing, memoryview(chunk))
+        write_all(writing, memoryview(chunk))

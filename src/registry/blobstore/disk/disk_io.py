@@ -167,6 +167,12 @@ def _sync_file_range() -> Callable[[int, int, int, int], int] | None:
 _native: Final = _sync_file_range()
 
 
+def write_all(descriptor: int, view: memoryview) -> None:
+    """Write all bytes of `view` at the current position of a file."""
+    while view:
+        view = view[os.write(descriptor, view) :]
+
+
 def try_lock(descriptor: int, kind: int) -> bool:
     """Lock a descriptor without waiting; return False if another process has the lock."""
     try:

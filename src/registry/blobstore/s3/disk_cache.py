@@ -29,7 +29,7 @@ from typing import Final, NamedTuple
 from blake3 import blake3
 
 from cloudcore.serving.counters import Count, count_nothing
-from registry.blobstore.disk.disk_io import check_room, make_folder, try_lock
+from registry.blobstore.disk.disk_io import check_room, make_folder, try_lock, write_all
 from registry.blobstore.disk.stored_file import StoredFile
 from registry.blobstore.reading import StoredBytes
 from registry.blobstore.s3.cached_objects import FollowingObject
@@ -238,8 +238,8 @@ class DiskCache:
             if self._is_closed:
                 raise _Closed
             hashed.update(chunk)
-            _write(descriptor, chunk)
-        _write(descriptor, memoryview(_MAGIC + hashed.digest()))
+            write_all(descriptor, chunk)
+        write_all(descriptor, memoryview(_MAGIC + hashed.digest()))
 
     def _make_room(self, count: int, *, looks: bool = False) -> bool:
         """Delete least recently used files; return False if `count` bytes still do not fit."""
@@ -346,8 +346,3 @@ def _is_whole(descriptor: int, length: int) -> bool:
         hashed.update(buffer[:read])
         offset += read
     return os.pread(descriptor, _TRAILER_BYTES, length) == _MAGIC + hashed.digest()
-
-
-def _write(descriptor: int, chunk: memoryview) -> None:
-    while chunk:
-        chunk = chunk[os.write(descriptor, chunk) :]
