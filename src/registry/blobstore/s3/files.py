@@ -315,11 +315,14 @@ class S3Files:
 
     def list_objects(self, partition: str | None = None) -> Iterator[ListedBytes]:
         """Yield every object, or those of a partition, except orphans."""
-        if partition is None:
-            orphans = {each.object_id for each in self._marks.listed()}
-            yield from self._objects(OBJECTS, orphans)
-        else:
-            yield from self._objects(objects_in(partition), self._marks.in_partition(partition))
+        orphans = self._marks.ids(partition)
+        for entry in self.bucket.listed(OBJECTS if partition is None else objects_in(partition)):
+            object_id = object_id_of(entry.key)
+            if object_id is None or object_id in orphans:
+                continue
+            held = self.held(object_id)
+            if held is None or not held.is_staged:  # else the object was made only to be read
+                yield ListedBytes(object_id, entry.size)
 
     def list_ids(self, partition: str) -> Iterator[str]:
         """Yield the ids of a partition's objects (`BlobSweeper.list_ids`)."""
@@ -331,7 +334,7 @@ class S3Files:
         On the way, delete the tails and parts that committed uploads have left. For uploads that
         this process holds, sizes include bytes not yet sent.
         """
-        orphans = {each.object_id for each in self._marks.listed()}
+        orphans = self._marks.ids()
         held = self._shared.holds.every()
         for name, staged in held.items():
             if staged.is_staged and name not in orphans:
@@ -422,15 +425,6 @@ class S3Files:
         """Remove the orphan mark of bytes that are needed, if this process knows of one."""
         if self._marks.is_known(object_id):
             self._marks.take_back(object_id)
-
-    def _objects(self, prefix: str, orphans: set[str]) -> Iterator[ListedBytes]:
-        for entry in self.bucket.listed(prefix):
-            object_id = object_id_of(entry.key)
-            if object_id is None or object_id in orphans:
-                continue
-            held = self.held(object_id)
-            if held is None or not held.is_staged:  # else the object was made only to be read
-                yield ListedBytes(object_id, entry.size)
 
     def _unsealed_size(self, object_id: str, head: ObjectHead) -> int:
         """Return the plain size of a sealed object; 0 if its stored size is invalid."""
