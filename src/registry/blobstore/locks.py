@@ -13,7 +13,7 @@ import os
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 from cloudcore.db.opening import is_postgresql
 from cloudcore.errors import Unavailable
@@ -103,13 +103,6 @@ def _not_known(error: Unavailable) -> StoreUnavailable:
 FOLDER: Final = "locks"
 
 
-class HeldDeletions(Protocol):
-    """A lock on all deletions."""
-
-    def check(self) -> None:
-        """Raise an error if the lock was lost."""
-
-
 class MachineLocks:
     """The locks of a store that only processes of this machine use. All calls block."""
 
@@ -133,11 +126,11 @@ class MachineLocks:
             yield try_lock(descriptor, fcntl.LOCK_EX)
 
     @contextmanager
-    def deletions_held(self, patience_seconds: float) -> Iterator[HeldDeletions]:
-        """Hold all deletions in the block; yield the lock (`FleetLocks.deletions_held`)."""
+    def deletions_held(self, patience_seconds: float) -> Iterator[None]:
+        """Hold all deletions during the block (`FleetLocks.deletions_held`)."""
         with self._opened(_DELETIONS) as descriptor:
             lock_alone(descriptor, patience_seconds)
-            yield _Held()
+            yield
 
     @contextmanager
     def _opened(self, name: str) -> Iterator[int]:
@@ -149,13 +142,6 @@ class MachineLocks:
             yield descriptor
         finally:
             os.close(descriptor)
-
-
-class _Held:
-    """A lock on a file, which cannot be lost."""
-
-    def check(self) -> None:
-        """Do nothing."""
 
 
 StoreLocks = FleetLocks | MachineLocks
