@@ -135,7 +135,6 @@ async def check(
     await _check_counts(database, report)
     await _check_keys(database, store, data_keys, report)
     await _check_staged(database, store, clock, report)
-    await _check_strays(database, report)
     if buckets is not None:
         total_pieces = (await database.read(PIECES.stored_rows.totals, 0)).objects
 
@@ -229,11 +228,7 @@ async def _check_staged(
         if await _is_orphan(database, store, clock, found.object_id):
             subject = f"object {found.object_id}"
             report.orphans.append(Finding("I6", subject, f"{found.stored_size} bytes of no blob"))
-
-
-async def _check_strays(database: Database, report: FsckReport) -> None:
-    """Report inline bytes without an object, which should never exist."""
-    for stray in await database.read(inline.stray_bodies, _PAGE):
+    for stray in await database.read(inline.stray_bodies, _PAGE):  # these should never exist
         problem = f"{stray.stored_size} bytes of no blob"
         report.violations.append(Finding("I6", f"inline bytes {stray.stored_id}", problem))
 
