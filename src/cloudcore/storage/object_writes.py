@@ -105,7 +105,7 @@ async def store_object(
         return needs.bytes.key_to_write(tx, bucket.account_id, bucket.kms_key_id)
 
     usable = await needs.database.read(look)
-    async with _Staging(needs, bucket.account_id, usable) as staging:
+    async with _Staging(needs, await needs.bytes.stage(bucket.account_id, usable)) as staging:
         stored, digests = await staging.receive(body, terms)
         checksum = None
         if terms.algorithm is not None and digests.checksum is not None:
@@ -160,7 +160,7 @@ async def store_part(
         return algorithm, needs.bytes.key_to_write(tx, bucket.account_id, bucket.kms_key_id)
 
     algorithm, usable = await needs.database.read(look)
-    async with _Staging(needs, bucket.account_id, usable) as staging:
+    async with _Staging(needs, await needs.bytes.stage(bucket.account_id, usable)) as staging:
         wanted = terms if algorithm is None else terms._replace(algorithm=algorithm)
         stored, digests = await staging.receive(body, wanted)
         piece = Piece(number, digests.md5, digests.checksum, stored, needs.clock())
@@ -199,17 +199,13 @@ class _Staging:
     """Holds the bytes of a new piece until its row is written."""
 
     needs: StorageNeeds
-    account_id: str
-    usable: KeyAccess
-    staged: StagedPiece | None = None
+    staged: StagedPiece
     may_be_recorded: bool = False
 
     async def __aenter__(self) -> Self:
-        self.staged = await self.needs.bytes.stage(self.account_id, self.usable)
         return self
 
     async def __aexit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        assert self.staged is not None
         try:
             if error is not None and not self.may_be_recorded:
                 with suppress(PlatformError):  # then the scan deletes the bytes
@@ -219,8 +215,6 @@ class _Staging:
 
     async def receive(self, body: Body, terms: Terms) -> tuple[StoredPiece, Digests]:
         """Store a body; return the piece and the hashes of the body."""
-        assert self.staged is not None
-        staged = self.staged
         md5 = hashlib.md5(usedforsecurity=False)
         checksum = None if terms.algorithm is None else checksums.new_checksum(terms.algorithm)
         size = 0
@@ -232,12 +226,12 @@ class _Staging:
             md5.update(view)
             if checksum is not None:
                 checksum.update(view)
-            staged.write(view)
+            self.staged.write(view)
 
         def finish(is_complete: bool) -> tuple[StoredPiece, Digests]:  # noqa: FBT001
             if not is_complete:
                 raise IncompleteBody
-            stored = staged.finish()
+            stored = self.staged.finish()
             shown = None if checksum is None else checksums.encode(checksum.digest())
             digests = Digests(size, md5.hexdigest(), stored.sha256, shown)
             if terms.verify is not None:
