@@ -245,9 +245,8 @@ class S3Staged:
 
     def _claim(self) -> None:
         """Store an empty tail, so that no other writer can begin with this id."""
-        if self._shared.bucket.find(self._key) is not None:
-            raise StageBusy(self._upload_id)
-        if any(True for _ in self._shared.tails_of(self._upload_id)):
+        is_object = self._shared.bucket.find(self._key) is not None
+        if is_object or any(True for _ in self._shared.tails_of(self._upload_id)):
             raise StageBusy(self._upload_id)
         name = TailName(self._upload_id, 0, 0, 0)
         empty = Tail(Description(0), b"").encoded()
@@ -281,12 +280,12 @@ class S3Staged:
         if found.is_replaced:
             self._shared.bucket.delete_all([self._key])
             found = self._found = UploadState(None, found.tails)
-        if found.head is None and name is not None and name.offset == offset:
-            self._load(name, known)
-            return
-        if found.head is None and name is None:
-            raise ObjectUnknown(self._upload_id)
-        if found.head is None and name is not None:
+        if found.head is None:
+            if name is None:
+                raise ObjectUnknown(self._upload_id)
+            if name.offset == offset:
+                self._load(name, known)
+                return
             self._load(name, {})
             if self._encoder.cut(offset):
                 self._last = None
