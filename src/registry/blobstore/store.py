@@ -126,8 +126,8 @@ class BlobWriter(_Store):
     ) -> Staged:
         """Begin to stage bytes under a new id, sealed with `data_key` if there is one.
 
-        Hash with sha256, and `algorithm` if not None. `is_fresh` promises that the id is unused, so
-        the store may begin only with the first write in the bulk thread, and raise errors there.
+        Hash with sha256, and `algorithm` if not None. `is_fresh` promises that the id is unused.
+        Then nothing happens before the first write, in the bulk thread, which may raise the errors.
 
         Raise `StageBusy` if something is already stored under this id, `StoreUnavailable` if the
         store failed.

@@ -29,7 +29,7 @@ _SYNC_FILE_RANGE_WRITE: Final = 2
 
 
 def unavailable(error: OSError) -> StoreUnavailable:
-    """Convert `error` to the error to raise, which names the kind of failure, never a path."""
+    """Return the error to raise for an `OSError`: it names the kind of failure, never a path."""
     if error.errno in _FULL:
         return StoreUnavailable("the blob store is full")
     if error.errno == errno.EROFS:

@@ -133,7 +133,7 @@ class S3Staged:
         algorithm: str | None = None,
         data_key: DataKey | None = None,
     ) -> None:
-        """Go to the acknowledged `offset`, from the tail that ends there or the bytes in memory.
+        """Go to the acknowledged `offset`, in the bytes in memory or by the tail that ends there.
 
         An object becomes staged bytes again. If no tail ends at the offset, the sent parts are read
         and sent again.

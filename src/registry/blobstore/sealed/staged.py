@@ -195,7 +195,7 @@ class SealedBytes:
         self._store_partial(2 if is_first else 1, self._count)
 
     def finish(self) -> None:
-        """Write the last frame in its place, and the table of a packed object, as the file's end.
+        """Write the end of the file: the last frame in its place, and a packed object's table.
 
         The table overwrites nothing that is needed: the last frame before it has all bytes. Both
         may have been written already, by a process that died between truncating the file and
