@@ -78,7 +78,7 @@ class State(Enum):
 
 
 def check_held(state: State) -> None:
-    """Raise `StoreUnavailable` for condemned bytes, `ValueError` if otherwise not held."""
+    """Raise `StoreUnavailable` for condemned bytes, `ValueError` for other bytes not held."""
     if state is State.CONDEMNED:
         raise StoreUnavailable("the blob store failed; what was written since is discarded")
     if state is not State.HELD:

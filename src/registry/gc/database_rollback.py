@@ -65,7 +65,7 @@ async def check_generation(ctx: ServiceContext, sweeper: BlobSweeper) -> None:
 async def renew_generation(ctx: ServiceContext, sweeper: BlobSweeper) -> None:
     """Begin a new generation, in the database and then in the store.
 
-    Raise `DatabaseWentBack` if the database lacks the store's generation, which then stays.
+    Raise `DatabaseWentBack` if the database lacks the store's generation; then change nothing.
     """
     noted, new = await sweeper.generation(), ctx.new_id()
     if not await ctx.database.write(generations.follow, noted, new, ctx.clock()):

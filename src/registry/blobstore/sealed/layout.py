@@ -93,7 +93,10 @@ class Slots:
         return max(0, size - HEADER_BYTES) // SLOT_BYTES
 
     def in_place(self, descriptor: int, number: int, size: int) -> Iterator[Record]:  # noqa: ARG002
-        """Yield possible records of a frame: last frames by the file's size, then a whole frame."""
+        """Yield the records that a frame may have: as a last frame, then as a whole frame.
+
+        The length of a last frame follows from `size`, the size of the file.
+        """
         for length in (size - frame_offset(number) - OVERHEAD, size - marked_size(self, number, 0)):
             if 0 <= length < FRAME_BYTES:
                 yield self.record(number, length)
