@@ -11,7 +11,7 @@ import fcntl
 import logging
 import os
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -51,12 +51,8 @@ class FleetLocks:
         be reached.
         """
         with ExitStack() as held:
-            try:
-                held.enter_context(self._deletions.shared())
-            except self._taken:
-                raise DeletionsHeld from None
-            except Unavailable as error:
-                raise _not_known(error) from error
+            if not self._enter(self._deletions.shared(), held):
+                raise DeletionsHeld
             yield
 
     @contextmanager
@@ -66,14 +62,7 @@ class FleetLocks:
         Raise `StoreUnavailable` if the database cannot be reached.
         """
         with ExitStack() as held:
-            try:
-                held.enter_context(self._scan.alone())
-            except self._taken:
-                yield False
-                return
-            except Unavailable as error:
-                raise _not_known(error) from error
-            yield True
+            yield self._enter(self._scan.alone(), held)
 
     @contextmanager
     def deletions_held(self, patience_seconds: float) -> Iterator[HeldLock]:
@@ -89,15 +78,21 @@ class FleetLocks:
                 raise HeldByAnother from None
             yield lock
 
+    def _enter(self, lock: AbstractContextManager[object], held: ExitStack) -> bool:
+        """Take a lock until `held` is closed; return False if another process has the lock."""
+        try:
+            held.enter_context(lock)
+        except self._taken:
+            return False
+        except Unavailable as error:
+            _log.warning("%s", error)
+            raise StoreUnavailable(_NOT_KNOWN) from error
+        return True
+
 
 def fleet_locks(database: str, store: str) -> FleetLocks | None:
     """Return the locks that nodes share in the database at a URL; None for SQLite."""
     return FleetLocks(database, store) if is_postgresql(database) else None
-
-
-def _not_known(error: Unavailable) -> StoreUnavailable:
-    _log.warning("%s", error)
-    return StoreUnavailable(_NOT_KNOWN)
 
 
 FOLDER: Final = "locks"
