@@ -22,7 +22,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -164,32 +164,24 @@ class DiskCache:
             descriptor = os.open(path, flags | (os.O_CREAT if is_free else 0), 0o600)
         except FileNotFoundError:
             return stored, "missed"  # this process already fetches `_AT_ONCE` objects
-        try:
+        with ExitStack() as opened:
+            opened.callback(os.close, descriptor)
             reader = os.open(f"/proc/self/fd/{descriptor}", os.O_RDONLY | os.O_CLOEXEC)
-        except OSError:
-            os.close(descriptor)
-            raise
-        following = FollowingObject(reader, stored.length, reopen)
-        try:
+            following = FollowingObject(reader, stored.length, reopen)
+            opened.callback(following.close)
             if not is_free and try_lock(descriptor, fcntl.LOCK_SH):
-                os.close(descriptor)
-                following.close()
                 return stored, "missed"  # the process that fetched it has died
             if not is_free or not self._take(path, descriptor):
+                opened.pop_all()
                 os.close(descriptor)
                 stored.close()
                 return following, "followed"
-        except OSError:
-            os.close(descriptor)
-            following.close()
-            raise
-        with self._lock:
-            if self._is_closed:
-                os.close(descriptor)
-                following.close()
-                return stored, "missed"
-            self._fetching += 1
-            self._fetchers.submit(self._fetch, object_id, descriptor, stored)
+            with self._lock:
+                if self._is_closed:
+                    return stored, "missed"
+                self._fetching += 1
+                self._fetchers.submit(self._fetch, object_id, descriptor, stored)
+            opened.pop_all()
         return following, "missed"
 
     def _take(self, path: Path, descriptor: int) -> bool:
