@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
@@ -174,27 +174,19 @@ class S3Files:
             if self._shared.look(upload_id).is_object:
                 raise
             raise ObjectUnknown(upload_id) from None
-        if any(True for _ in self._shared.tails_of(upload_id)):
-            try:
-                is_object = self._shared.look(upload_id).is_object
-            except BaseException:
-                opened.close()
-                raise
-            if not is_object:
-                opened.close()
+        with ExitStack() as unneeded:
+            unneeded.callback(opened.close)
+            has_tails = any(True for _ in self._shared.tails_of(upload_id))
+            if has_tails and not self._shared.look(upload_id).is_object:
                 raise ObjectUnknown(upload_id)
+            unneeded.pop_all()
         return opened
 
-    def open_stored(self, object_id: str, stored_size: int) -> S3Object:
+    def open_stored(self, object_id: str, stored_size: int) -> StoredBytes | SealedObject:
         """Open the stored bytes of an object (`BlobReader.open_stored`)."""
         self._keep(object_id)
-        opened = self._in_bucket(canonical_id(object_id))
-        try:
-            check_size(opened.length, stored_size)
-        except ObjectDamaged:
-            opened.close()
-            raise
-        return opened
+        stored = self._in_bucket(canonical_id(object_id))
+        return self._fitting(stored, object_id, stored_size, None)
 
     def check(self, object_id: str, stored_size: int) -> None:
         """Check the presence and size of an object (`BlobReader.check`)."""
