@@ -21,6 +21,7 @@ from cloudcore.identity.tokens.signing_keys import SigningKeyRow
 from cloudcore.objects.stored_rows import NamedObject
 from cloudcore.storage.needs import StoredPiece
 from cloudcore.storage.tables import storage_pieces
+from registry.blobstore.disk.disk_io import closing_fd
 from registry.metadata.tables import blob_objects
 
 _PAGE: Final = 2000
@@ -59,11 +60,8 @@ def write_catalog(raw: psycopg.Connection, path: Path) -> None:
         for rows in _ROWS:
             _copy(raw, catalog, rows)
         catalog.execute("COMMIT")
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
+    with closing_fd(os.open(path, os.O_RDONLY | os.O_CLOEXEC)) as descriptor:
         os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _copy(raw: psycopg.Connection, catalog: sqlite3.Connection, rows: _Rows) -> None:

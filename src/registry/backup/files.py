@@ -11,7 +11,13 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
-from registry.blobstore.disk.disk_io import flush_folder, make_folder, try_lock, write_all
+from registry.blobstore.disk.disk_io import (
+    closing_fd,
+    flush_folder,
+    make_folder,
+    try_lock,
+    write_all,
+)
 
 PART: Final = ".part"
 _NO_KERNEL_COPY: Final = frozenset(
@@ -40,12 +46,10 @@ def locked(path: Path, *, is_read: bool = False) -> Iterator[None]:
             raise
         yield
         return
-    try:
+    with closing_fd(descriptor):
         if not try_lock(descriptor, fcntl.LOCK_SH if is_read else fcntl.LOCK_EX):
             raise FolderBusy(f"a backup to {path.parent}, or from it, is under way")
         yield
-    finally:
-        os.close(descriptor)
 
 
 def copy_file(source: Path, target: Path, *, links: bool = False) -> None:
@@ -60,12 +64,9 @@ def copy_file(source: Path, target: Path, *, links: bool = False) -> None:
     if links:
         os.link(source, part, follow_symlinks=False)
     else:
-        reading = os.open(source, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
-        try:
-            with _new(part) as writing:
-                _copy_bytes(reading, writing)
-        finally:
-            os.close(reading)
+        opened = os.open(source, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        with closing_fd(opened) as reading, _new(part) as writing:
+            _copy_bytes(reading, writing)
     part.replace(target)
     with suppress(FileNotFoundError):  # rename(2) removes neither of two names of one file
         part.unlink()
@@ -112,12 +113,10 @@ def is_same_file_system(one: Path, other: Path) -> bool:
 @contextmanager
 def _new(part: Path) -> Iterator[int]:
     """Yield the descriptor of a new file to write to; flush the file at the end of the block."""
-    writing = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-    try:
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+    with closing_fd(os.open(part, flags, 0o600)) as writing:
         yield writing
         os.fsync(writing)
-    finally:
-        os.close(writing)
 
 
 def _copy_bytes(reading: int, writing: int) -> None:

@@ -18,7 +18,7 @@ from typing import Final, NamedTuple
 
 from cloudcore.clock import system_clock
 from registry.blobstore.base import DeletionsHeld
-from registry.blobstore.disk.disk_io import open_folder, try_lock
+from registry.blobstore.disk.disk_io import closing_fd, open_folder, try_lock
 
 _FOLDER: Final = "objects"
 PATIENCE_SECONDS: Final = 30.0
@@ -35,13 +35,10 @@ def deleting(root: int) -> Iterator[None]:
 
     Raise `DeletionsHeld` if another process already holds deletions.
     """
-    folder = open_folder(_FOLDER, root)  # a new descriptor: it owns the lock
-    try:
+    with closing_fd(open_folder(_FOLDER, root)) as folder:  # a new descriptor: it owns the lock
         if not try_lock(folder, fcntl.LOCK_SH):
             raise DeletionsHeld
         yield
-    finally:
-        os.close(folder)
 
 
 @contextmanager
@@ -51,12 +48,9 @@ def deletions_held(root: Path, patience_seconds: float = PATIENCE_SECONDS) -> It
     Raise `HeldByAnother` if running deletions, or another backup, hold the lock for longer than
     `patience_seconds`.
     """
-    folder = os.open(root / _FOLDER, os.O_RDONLY | os.O_DIRECTORY)
-    try:
+    with closing_fd(os.open(root / _FOLDER, os.O_RDONLY | os.O_DIRECTORY)) as folder:
         lock_alone(folder, patience_seconds)
         yield
-    finally:
-        os.close(folder)
 
 
 def lock_alone(descriptor: int, patience_seconds: float) -> None:
@@ -129,12 +123,10 @@ def _read(file: Path, *, locked: bool) -> int | None:
         descriptor = os.open(file, os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:
         return None
-    try:
+    with closing_fd(descriptor):
         if locked and try_lock(descriptor, fcntl.LOCK_SH):
             return None
         text = os.read(descriptor, _LONGEST).strip()
-    finally:
-        os.close(descriptor)
     return int(text) if text.isdigit() else None
 
 

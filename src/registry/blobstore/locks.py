@@ -19,7 +19,7 @@ from cloudcore.db.opening import is_postgresql
 from cloudcore.errors import Unavailable
 from registry.blobstore.backups import HeldByAnother, lock_alone
 from registry.blobstore.base import DeletionsHeld
-from registry.blobstore.disk.disk_io import disk_errors, make_folder, try_lock
+from registry.blobstore.disk.disk_io import closing_fd, disk_errors, make_folder, try_lock
 from registry.errors import StoreUnavailable
 
 if TYPE_CHECKING:
@@ -133,10 +133,8 @@ class MachineLocks:
             make_folder(self._folder)
             flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
             descriptor = os.open(self._folder / name, flags, 0o600)
-        try:
+        with closing_fd(descriptor):
             yield descriptor
-        finally:
-            os.close(descriptor)
 
 
 StoreLocks = FleetLocks | MachineLocks

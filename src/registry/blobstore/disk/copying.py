@@ -9,7 +9,7 @@ from contextlib import suppress
 from typing import Final
 
 from registry.blobstore.base import DataKey, ObjectUnknown
-from registry.blobstore.disk.disk_io import check_room, disk_errors
+from registry.blobstore.disk.disk_io import check_room, closing_fd, disk_errors
 from registry.blobstore.disk.folders import Folders, object_path
 from registry.blobstore.sealed.frame_format import FRAME_BYTES, SealBroken
 from registry.blobstore.sealed.frames import find_record, read_cipher, read_frame, read_layout
@@ -26,8 +26,7 @@ def copy_prefix(folders: Folders, source_id: str, target: int, size: int) -> Non
 
     Raise `ObjectUnknown` if there are fewer bytes, `OSError` if the disk failed.
     """
-    source = _open_bytes(folders, source_id)
-    try:
+    with closing_fd(_open_bytes(folders, source_id)) as source:
         check_room(target, size)
         offset = 0
         while offset < size:
@@ -35,8 +34,6 @@ def copy_prefix(folders: Folders, source_id: str, target: int, size: int) -> Non
             if not copied:
                 raise ObjectUnknown(source_id)
             offset += copied
-    finally:
-        os.close(source)
 
 
 def prefix_of(
@@ -47,18 +44,14 @@ def prefix_of(
     A view is valid until the next. Raise `ObjectUnknown` if there are fewer bytes, or `data_key`
     does not decrypt them; `StoreUnavailable` if the disk failed.
     """
-    with disk_errors():
-        source = _open_bytes(folders, source_id)
-        try:
-            if data_key is None:
-                yield from _plain_prefix(source, source_id, size)
-            elif size:
-                try:
-                    yield from _sealed_prefix(source, source_id, data_key, size)
-                except SealBroken as error:
-                    raise ObjectUnknown(source_id) from error
-        finally:
-            os.close(source)
+    with disk_errors(), closing_fd(_open_bytes(folders, source_id)) as source:
+        if data_key is None:
+            yield from _plain_prefix(source, source_id, size)
+        elif size:
+            try:
+                yield from _sealed_prefix(source, source_id, data_key, size)
+            except SealBroken as error:
+                raise ObjectUnknown(source_id) from error
 
 
 def _plain_prefix(source: int, source_id: str, size: int) -> Iterator[memoryview]:

@@ -181,10 +181,8 @@ class DiskFiles:
         name = canonical_id(upload_id)
         with disk_io.disk_errors(), suppress(FileNotFoundError):
             descriptor = open_held(self._folders.uploads, name)
-            try:
+            with disk_io.closing_fd(descriptor):
                 os.unlink(name, dir_fd=self._folders.uploads)
-            finally:
-                os.close(descriptor)
 
     def check_room(self) -> None:
         with disk_io.disk_errors():
@@ -253,14 +251,11 @@ class DiskFiles:
         with disk_io.disk_errors():
             # A new descriptor, which owns the lock.
             folder = disk_io.open_folder("orphans", self._folders.root)
-        try:
-            with ExitStack() as held:
-                is_alone = disk_io.try_lock(folder, fcntl.LOCK_EX)
-                if is_alone and self._locks is not None:
-                    is_alone = held.enter_context(self._locks.scan_alone())
-                yield is_alone
-        finally:
-            os.close(folder)
+        with disk_io.closing_fd(folder), ExitStack() as held:
+            is_alone = disk_io.try_lock(folder, fcntl.LOCK_EX)
+            if is_alone and self._locks is not None:
+                is_alone = held.enter_context(self._locks.scan_alone())
+            yield is_alone
 
     def generation(self) -> str | None:
         """Return the saved generation of the database, or None if none is saved."""
@@ -291,25 +286,22 @@ class DiskFiles:
 
 def _resumable_at(folder: int, path: str, received: int) -> int:
     descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW, dir_fd=folder)
-    try:
+    with disk_io.closing_fd(descriptor):
         return resumable_at(descriptor, received)
-    finally:
-        os.close(descriptor)
 
 
 def _entries(name: str, parent: int) -> Iterator[ListedBytes]:
     """Yield the files of a folder; skip files deleted meanwhile, and names that are not ids."""
-    with disk_io.disk_errors():
-        folder = disk_io.open_folder(name, parent)
-        try:
-            with os.scandir(folder) as entries:
-                for entry in entries:
-                    if not is_canonical_uuid(entry.name):
-                        continue
-                    try:
-                        size = entry.stat(follow_symlinks=False).st_size
-                    except FileNotFoundError:
-                        continue
-                    yield ListedBytes(entry.name, size)
-        finally:
-            os.close(folder)
+    with (
+        disk_io.disk_errors(),
+        disk_io.closing_fd(disk_io.open_folder(name, parent)) as folder,
+        os.scandir(folder) as entries,
+    ):
+        for entry in entries:
+            if not is_canonical_uuid(entry.name):
+                continue
+            try:
+                size = entry.stat(follow_symlinks=False).st_size
+            except FileNotFoundError:
+                continue
+            yield ListedBytes(entry.name, size)

@@ -29,7 +29,13 @@ from typing import Final, NamedTuple
 from blake3 import blake3
 
 from cloudcore.serving.counters import Count, count_nothing
-from registry.blobstore.disk.disk_io import check_room, make_folder, try_lock, write_all
+from registry.blobstore.disk.disk_io import (
+    check_room,
+    closing_fd,
+    make_folder,
+    try_lock,
+    write_all,
+)
 from registry.blobstore.disk.stored_file import StoredFile
 from registry.blobstore.reading import StoredBytes
 from registry.blobstore.s3.cached_objects import FollowingObject
@@ -267,17 +273,16 @@ class DiskCache:
         """Return the total size of files being fetched; delete files that dead processes left."""
         size = 0
         for path in (self._folder / FETCHING).iterdir():
-            with suppress(FileNotFoundError):
-                descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
-                try:
-                    found = os.fstat(descriptor)
-                    size += found.st_size
-                    # A new file may not be locked yet.
-                    is_old = time.time() - found.st_mtime > _TOUCH_SECONDS
-                    if is_old and self._take(path, descriptor):
-                        path.unlink()
-                finally:
-                    os.close(descriptor)
+            with (
+                suppress(FileNotFoundError),
+                closing_fd(os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)) as descriptor,
+            ):
+                found = os.fstat(descriptor)
+                size += found.st_size
+                # A new file may not be locked yet.
+                is_old = time.time() - found.st_mtime > _TOUCH_SECONDS
+                if is_old and self._take(path, descriptor):
+                    path.unlink()
         return size
 
     def drop(self, object_id: str) -> None:
