@@ -18,7 +18,7 @@ from cloudcore.storage.conditions import parse_range
 from cloudcore.storage.errors import KeyTooLong
 from cloudcore.storage.multipart import MAX_PARTS
 from cloudcore.storage.object_reads import FoundObject
-from cloudcore.storage.object_rows import ObjectAttributes, StoredObject
+from cloudcore.storage.object_rows import StoredObject
 from cloudcore.storage.object_writes import Terms
 from cloudcore.storage.pieces import rows as piece_rows
 from cloudcore.storage.pieces.rows import ListedPiece
@@ -220,7 +220,9 @@ async def copy_object(call: S3Call) -> Answer:
     given = object_headers.read_attributes(
         {name: each for name, each in headers.items() if name != "x-amz-tagging"}, bucket.account_id
     )
-    attributes = _copied_attributes(given, found.object.attributes, replaces=replaces)
+    attributes = found.object.attributes._replace(storage_class=given.storage_class)
+    if replaces:
+        attributes = given._replace(tags=attributes.tags)
     if replaces_tags:
         attributes = attributes._replace(
             tags=object_headers.read_tagging(headers.get("x-amz-tagging", ""))
@@ -246,13 +248,6 @@ def copied(made: StoredObject) -> list[str]:
     """Return the XML elements in the answer to a copy."""
     content = [text("LastModified", iso_time(made.created_at)), text("ETag", quoted(made.etag))]
     return content + checksum_texts(made.checksum)
-
-
-def _copied_attributes(
-    given: ObjectAttributes, before: ObjectAttributes, *, replaces: bool
-) -> ObjectAttributes:
-    attributes = given._replace(tags=before.tags) if replaces else before
-    return attributes._replace(storage_class=given.storage_class)
 
 
 def _directive(value: str) -> bool:

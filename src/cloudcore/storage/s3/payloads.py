@@ -91,7 +91,11 @@ class S3Body:
 
     def terms(self) -> Terms:
         """Return the announced size, the checksum to compute, and the check of received bytes."""
-        return Terms(self.promise.length, self.promise.algorithm, self._check)
+        return Terms(
+            self.promise.length,
+            self.promise.algorithm,
+            lambda digests: self.promise.check(digests, self._trailers),
+        )
 
     async def __call__(
         self, sink: Callable[[memoryview], None], finish: Callable[[bool], T], /
@@ -109,9 +113,6 @@ class S3Body:
             return finish(is_complete)
 
         return await receive_into(call.scope, call.receive, decoder.write, end)
-
-    def _check(self, digests: Digests) -> None:
-        self.promise.check(digests, self._trailers)
 
 
 def read_announced(

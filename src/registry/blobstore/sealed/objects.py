@@ -153,7 +153,7 @@ def unseal_cached(
     object_id: str,
     size: int | None,
     data_key: DataKey,
-    frames: SharedFrames | None = None,
+    frames: SharedFrames | None,
 ) -> SealedObject | None:
     """Like `unseal`, but close `stored` and return None if that might wait for the disk."""
     if size is not None:
