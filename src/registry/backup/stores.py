@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager, suppress
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -82,10 +82,8 @@ class DiskStore:
 
     def _take_back(self, row: NamedObject) -> None:
         """Move an object back if it was set aside as an orphan, as a pull would do."""
-        try:
+        with suppress(ObjectUnknown, ObjectDamaged):  # copying reports them
             self._files.check(row.stored_id, row.stored_size)
-        except (ObjectUnknown, ObjectDamaged):
-            return  # copying reports it
 
 
 class BucketStore:
