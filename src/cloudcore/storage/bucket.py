@@ -150,7 +150,7 @@ def checked_metadata(metadata: Mapping[str, str]) -> dict[str, str]:
 
 
 def check_storage_class(name: str) -> None:
-    """Raise `InvalidStorageClass` if a storage class does not exist."""
+    """Raise `InvalidStorageClass` unless there is a storage class with this name."""
     if name not in STORAGE_CLASSES:
         raise errors.InvalidStorageClass(
             f"storage_class: one of {', '.join(STORAGE_CLASSES)}",

@@ -132,7 +132,7 @@ class OpenPieces:
         await self.first.aclose()
 
     def _spans(self, skipped: int = 0) -> Iterator[tuple[int, int, int]]:
-        """Yield (piece number, start, stop) for the range after `skipped` bytes."""
+        """Yield (piece number, start, stop) for the range without its first `skipped` bytes."""
         at = 0
         for number, piece in enumerate(self.pieces):
             begin, end = max(self.start + skipped - at, 0), min(self.stop - at, piece.size)

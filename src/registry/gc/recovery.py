@@ -67,7 +67,8 @@ async def recover_blob(
     Raises:
         BlobUnknown: no such blob is in quarantine, or its removal has begun.
         DigestMismatch: the quarantined bytes are damaged.
-        KmsKeyDisabled: no KMS key opens its data key now, or the repository's cannot be used.
+        KmsKeyDisabled: no KMS key opens the blob's data key now, or the repository's KMS key cannot
+            be used.
         NameUnknown: the repository was deleted meanwhile.
         Unavailable: the provider of a KMS key is unavailable.
 

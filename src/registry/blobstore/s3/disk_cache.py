@@ -240,7 +240,10 @@ class DiskCache:
         write_all(descriptor, memoryview(_MAGIC + hashed.digest()))
 
     def _make_room(self, count: int, *, looks: bool = False) -> bool:
-        """Delete least recently used files; return False if `count` bytes still do not fit."""
+        """Delete least recently used files; return False if `count` bytes still do not fit.
+
+        The folder is read only if enough was added since the last time, or `looks` is set.
+        """
         with self._room:
             self._since_look += count
             if self._since_look < self._limit // 16 and not looks:

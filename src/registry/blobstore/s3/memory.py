@@ -148,7 +148,7 @@ class PartBuffer:
     def loaded(self, passing: MemoryBudget) -> Iterator[bytes | bytearray]:
         """Yield all bytes, valid within the ``with`` block.
 
-        Bytes in a file are read into memory, which the block holds of the budget `passing`.
+        Bytes in a file are read into memory that is reserved from the budget `passing`.
         """
         if self._file is None:
             yield self._memory

@@ -153,7 +153,11 @@ class SharedFrames:
                 self._spare.clear()
 
     def _give_back(self, reader: FrameReader) -> None:
-        """Release a reader's slot; drop its frame if no reader needs it or it is not decrypted."""
+        """Release a reader's slot.
+
+        If no other reader uses the slot, drop it unless its frame is decrypted and another reader
+        will soon reach the frame.
+        """
         if reader.held is None:
             return
         number, slot = reader.held
@@ -168,7 +172,10 @@ class SharedFrames:
             self._slots.move_to_end(key)
 
     def _new(self, key: tuple[bytes, int]) -> _Slot | None:
-        """Return a new slot; if full, drop the least recently used; None if all are in use."""
+        """Return a new slot, or None if all slots are in use.
+
+        At the limit, first drop the least recently used slot that no reader uses.
+        """
         if not self._spare and len(self._slots) >= self._limit:
             unused = next((at for at, slot in self._slots.items() if not slot.users), None)
             if unused is None:

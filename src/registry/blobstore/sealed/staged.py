@@ -197,9 +197,9 @@ class SealedBytes:
     def finish(self) -> None:
         """Write the end of the file: the last frame in its place, and a packed object's table.
 
-        The table overwrites nothing that is needed: the last frame before it has all bytes. Both
-        may have been written already, by a process that died between truncating the file and
-        flushing it; so the file counts as not durable.
+        The table overwrites nothing that is needed: the last frame before it has all bytes. If an
+        earlier process wrote both and died before the flush, nothing is left to write here. So the
+        file always counts as not durable.
         """
         kept = self._kept
         if kept is None or not kept.is_last or kept.length != self._count:
