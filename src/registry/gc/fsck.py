@@ -218,16 +218,14 @@ async def _check_staged(
     if lost:  # a request may have changed or ended a session after its row was read
         still_lost = await _lost_bytes(database, store, clock)
         report.violations += [finding for finding in lost if finding in still_lost]
-    async for found in store.list_staged():
-        if await _is_orphan(database, store, clock, found.object_id):
-            subject = f"staged bytes {found.object_id}"
-            report.orphans.append(
-                Finding("I6", subject, f"{found.stored_size} bytes of no session")
-            )
-    async for found in store.list_objects():
-        if await _is_orphan(database, store, clock, found.object_id):
-            subject = f"object {found.object_id}"
-            report.orphans.append(Finding("I6", subject, f"{found.stored_size} bytes of no blob"))
+    for listing, kind, owner in (
+        (store.list_staged(), "staged bytes", "session"),
+        (store.list_objects(), "object", "blob"),
+    ):
+        async for found in listing:
+            if await _is_orphan(database, store, clock, found.object_id):
+                problem = f"{found.stored_size} bytes of no {owner}"
+                report.orphans.append(Finding("I6", f"{kind} {found.object_id}", problem))
     for stray in await database.read(inline.stray_bodies, _PAGE):  # these should never exist
         problem = f"{stray.stored_size} bytes of no blob"
         report.violations.append(Finding("I6", f"inline bytes {stray.stored_id}", problem))
