@@ -121,7 +121,8 @@ class DiskFiles:
     ) -> StagedFile:
         name = canonical_id(upload_id)
         with disk_io.disk_errors():
-            if self._has_object(name):
+            with suppress(FileNotFoundError):
+                os.stat(object_path(name), dir_fd=self._folders.objects)
                 raise StageBusy(name)  # a commit would replace the object's bytes
             return StagedFile.create(self._folders, self._shared, name, algorithm, data_key)
 
@@ -275,13 +276,6 @@ class DiskFiles:
             if not self.take_back(object_id):
                 raise
         return call(self._folders.objects, path)
-
-    def _has_object(self, object_id: str) -> bool:
-        try:
-            os.stat(object_path(object_id), dir_fd=self._folders.objects)
-        except FileNotFoundError:
-            return False
-        return True
 
 
 def _resumable_at(folder: int, path: str, received: int) -> int:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 from base64 import b64encode
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from datetime import datetime
 from functools import cache
 from importlib.util import find_spec
@@ -312,11 +312,8 @@ class Bucket:
 
     def abort(self, key: str, upload: str) -> None:
         """Abort a multipart upload and delete its parts; do nothing if it has already ended."""
-        try:
-            with self._asking("AbortMultipartUpload"):
-                self.client.abort_multipart_upload(**self._named(key), UploadId=upload)
-        except KeyMissing:
-            return
+        with suppress(KeyMissing), self._asking("AbortMultipartUpload"):
+            self.client.abort_multipart_upload(**self._named(key), UploadId=upload)
 
     def begun(self, prefix: str) -> Iterator[Begun]:
         """Yield the multipart uploads in progress to keys that begin with `prefix`."""

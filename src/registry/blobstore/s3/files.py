@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Final
 
@@ -359,14 +359,9 @@ class S3Files:
         refusal = StoreRefused(next(iter(failed.values()))) if failed else None
         return Deleted(deleted, refusal)
 
-    @contextmanager
-    def deleting(self) -> Iterator[None]:
+    def deleting(self) -> AbstractContextManager[None]:
         """Prevent backups from beginning during the block (`FleetLocks.deleting`)."""
-        if self._locks is None:
-            yield
-            return
-        with self._locks.deleting():
-            yield
+        return nullcontext() if self._locks is None else self._locks.deleting()
 
     def set_aside(self, object_id: str, moment: int, *, staged_too: bool = True) -> bool:
         """Make an object, or staged bytes, an orphan (`BlobSweeper.set_aside`)."""

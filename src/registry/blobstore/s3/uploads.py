@@ -185,8 +185,9 @@ class Checksums(UploadCache[RunningChecksum]):
     def take_for(self, upload_id: str, tail: Tail) -> blake3 | None:
         """Remove and return the hasher of an upload; None if absent, or if the tail has changed."""
         found = self.take(upload_id)
-        is_same = found is not None and found[:2] == (tail.about, crc32(tail.stored))
-        return found.hasher if found is not None and is_same else None
+        if found is None or found[:2] != (tail.about, crc32(tail.stored)):
+            return None
+        return found.hasher
 
     def keep(self, upload_id: str, tail: Tail, hasher: blake3) -> None:
         """Cache the hasher of an upload that now ends with this tail."""
