@@ -84,9 +84,10 @@ def create_upload(tx: Connection, bucket: Bucket, upload: Upload, store: BucketB
     return upload
 
 
-def find_upload(tx: Connection, bucket: Bucket, upload_id: str) -> Upload:
-    """Return an open upload of a bucket, or raise `NoSuchUpload`."""
-    return checked_open(rows.find_upload(tx, bucket.account_id, bucket.id, upload_id))
+def find_upload(tx: Connection, bucket: Bucket, upload_id: str, *, locks: bool = False) -> Upload:
+    """Return an open upload of a bucket, or raise `NoSuchUpload`; with `locks`, lock its row."""
+    of = bucket.account_id, bucket.id
+    return checked_open(rows.find_upload(tx, *of, upload_id, locks=locks))
 
 
 def check_part_number(number: int) -> None:
@@ -103,7 +104,7 @@ def record_part(tx: Connection, bucket: Bucket, upload_id: str, piece: Piece, mo
     Raise `NoSuchUpload` if the upload was completed or aborted meanwhile, `BytesQuotaExceeded` if
     the account's quota leaves no room for the part.
     """
-    upload = checked_open(rows.find_upload(tx, bucket.account_id, bucket.id, upload_id, locks=True))
+    upload = find_upload(tx, bucket, upload_id, locks=True)
     of = upload.account_id, upload.id
     before = piece_rows.find_part(tx, *of, piece.number)
     added = piece.stored.size
@@ -127,8 +128,7 @@ def list_parts(
 
 def abort_upload(tx: Connection, bucket: Bucket, upload_id: str, now: int) -> Upload:
     """Delete an open upload and its parts; return the upload, or raise `NoSuchUpload`."""
-    upload = checked_open(rows.find_upload(tx, bucket.account_id, bucket.id, upload_id, locks=True))
-    return abort(tx, upload, now)
+    return abort(tx, find_upload(tx, bucket, upload_id, locks=True), now)
 
 
 def abort_if_open(tx: Connection, seen: Upload, now: int) -> None:
