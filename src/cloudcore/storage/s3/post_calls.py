@@ -292,6 +292,7 @@ def _answer(call: S3Call, fields: Mapping[str, str], stored: StoredObject, told:
     path = call.scope["raw_path"].decode("latin-1").rstrip("/")
     host = call.header("host") or ""
     location = f"{call.scope['scheme']}://{host}{path}/{quote(key)}"
+    told = [*told, ("location", location)]
     status = fields.get("success_action_status")
     if status == "201":
         content = [
@@ -300,6 +301,5 @@ def _answer(call: S3Call, fields: Mapping[str, str], stored: StoredObject, told:
             text("Key", key),
             text("ETag", quoted(stored.etag)),
         ]
-        fields_201 = [*told, ("location", location)]
-        return xml("PostResponse", content, fields_201, status=201, namespace=False)
-    return empty(200 if status == "200" else 204, [*told, ("location", location)])
+        return xml("PostResponse", content, told, status=201, namespace=False)
+    return empty(200 if status == "200" else 204, told)
