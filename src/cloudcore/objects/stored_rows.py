@@ -35,7 +35,7 @@ EVER: Final = 1 << 62
 """A time later than every `verified_at`."""
 _PAGE: Final = 500
 Owned = Callable[[Sequence[str]], Awaitable[Collection[str]]]
-"""Returns those of some stored ids to which a row of any kind refers."""
+"""Returns those of the passed stored ids to which a row refers, in any tenant's table."""
 
 
 class ObjectRow(NamedTuple):
@@ -176,7 +176,10 @@ class StoredRows:
     def all(
         self, tx: Connection, after: str, limit: int, verified_before: int = EVER
     ) -> list[ObjectRow]:
-        """Return a page of objects last verified before a time, even damaged ones, sorted by id."""
+        """Return a page of objects last verified before a time, even damaged ones, sorted by id.
+
+        `after` is the id of the previous page's last row; empty for the first page.
+        """
         of = {"verified_before": verified_before, "after": after}
         return find_all(tx, ObjectRow, self._all, **of, limit=limit)
 
@@ -203,7 +206,7 @@ class StoredRows:
         return int(row[0]), int(row[1])
 
     def list_stored(self, tx: Connection, after: str, limit: int) -> list[NamedObject]:
-        """Return a page of the objects in the store, sorted by stored id."""
+        """Return up to `limit` objects in the store with stored ids after `after`, in order."""
         return find_all(tx, NamedObject, self._list_stored, after=after, limit=limit)
 
     def find_stored(self, tx: Connection, stored_ids: Sequence[str]) -> set[str]:

@@ -106,7 +106,10 @@ async def _open(
     opened: dict[str, K],
     kept: dict[str, str],
 ) -> None:
-    """Open all at once; if that fails, separately for each KMS key, and then one by one."""
+    """Open wraps, and add each data key to `opened`, or the reason why it stays closed to `kept`.
+
+    Open all at once; if that fails, separately for each KMS key, and then one by one.
+    """
     try:
         found = await keys.open_all(account_id, wraps)
     except (*CLOSED, WrapBroken) as error:

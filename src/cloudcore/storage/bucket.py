@@ -23,7 +23,7 @@ STORAGE_SKUS: Final = (STORAGE, TRANSFER, REQUESTS)
 
 
 BUCKET_BYTES: Final = Quota("bucket_bytes", 1 << 40, "bytes in buckets", unit="bytes")
-"""The install passes its own default (`needs.ACCOUNT_BYTES`) instead of this 1 TiB."""
+"""Bytes that an account may store. The install's default (`needs.ACCOUNT_BYTES`) replaces 1 TiB."""
 
 StorageClass = Literal[
     "STANDARD",
@@ -43,7 +43,7 @@ StorageClass = Literal[
 """The storage classes of AWS. Objects of all classes are stored alike."""
 OBJECT_CREATED: Final = "storage.object.created"
 OBJECT_DELETED: Final = "storage.object.deleted"
-"""Types of events."""
+"""The types of the events about objects."""
 MAX_KEY_BYTES: Final = 1024
 MAX_OBJECT_BYTES: Final = 5 << 30
 """Maximum bytes of a part, or of an object that is sent in one request."""
@@ -75,7 +75,7 @@ def is_bucket_name(name: str) -> bool:
 
 
 def check_bucket_name(name: str) -> None:
-    """Raise `InvalidBucketName` if a bucket cannot have this name."""
+    """Raise `InvalidBucketName` unless `is_bucket_name` returns True."""
     if not is_bucket_name(name):
         raise errors.InvalidBucketName
 
@@ -83,7 +83,8 @@ def check_bucket_name(name: str) -> None:
 def key_bytes(key: str) -> bytes:
     """Encode a key as UTF-8.
 
-    Raise `KeyTooLong` if it is empty, longer than 1,024 bytes, or contains NUL or a surrogate.
+    Raise `KeyTooLong` if the key is empty, encodes to more than 1,024 bytes, or contains NUL or a
+    surrogate.
     """
     encoded = key.encode("utf-8", "surrogatepass")
     if not 1 <= len(encoded) <= MAX_KEY_BYTES or "\0" in key:
@@ -149,7 +150,7 @@ def checked_metadata(metadata: Mapping[str, str]) -> dict[str, str]:
 
 
 def check_storage_class(name: str) -> None:
-    """Raise `InvalidStorageClass` if a storage class does not exist."""
+    """Raise `InvalidStorageClass` unless there is a storage class with this name."""
     if name not in STORAGE_CLASSES:
         raise errors.InvalidStorageClass(
             f"storage_class: one of {', '.join(STORAGE_CLASSES)}",
@@ -196,8 +197,9 @@ BUCKET: Final = Resource(
     table="storage_buckets",
     check_key=check_bucket_name,
     filters=(Filter("name"),),
-    # By hand: paths have the name, which policies judge before it matters whether there is one;
-    # lists are by name; and an answer has the key, what is held and how a move to a key goes on.
+    # The routes are written by hand: their paths contain the name, so that policies can refuse
+    # before the bucket is looked up; lists are sorted by name; and a response includes the KMS key,
+    # the usage and the progress of a rewrap.
     methods=(),
     actions={
         "create": "CreateBucket",

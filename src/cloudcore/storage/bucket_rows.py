@@ -1,14 +1,14 @@
-"""Queries of buckets, of the usage of buckets and accounts, and of the users of buckets.
+"""Queries of buckets, and of the usage of buckets and accounts.
 
-A piece counts for its account from the insertion of its row until its bytes are deleted. The bytes
-of a deleted or overwritten object are deleted an hour later, so overwriting an object again and
-again cannot fill the disk.
+An account's quota includes a piece from the insertion of its row until its bytes are deleted. The
+bytes of a deleted or overwritten object are deleted an hour later, so overwriting an object again
+and again cannot fill the disk.
 
-Counts are sharded: a count is the sum of up to `SHARDS` rows, and a writer updates the row that the
-id of the added piece or object selects. So writers rarely wait for each other, and a check of the
-quota costs the same however much the account has stored.
+Counts are sharded: a count is the sum of up to `SHARDS` rows, and a writer updates one of them,
+selected by the id of the added piece or object. So writers rarely wait for each other, and a check
+of the quota costs the same however much the account has stored.
 
-Other families record which buckets they need (`add_use`); such a bucket cannot be deleted.
+Other families record which buckets they need (`add_use`); a bucket in use cannot be deleted.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _o, _p = tables.storage_objects.c, tables.storage_pieces.c
 
 
 class Held(NamedTuple):
-    """The usage of a bucket, or a difference to add to it."""
+    """The usage of a bucket, or a difference to add to the usage."""
 
     objects: int = 0
     object_bytes: int = 0
@@ -88,27 +88,28 @@ _DAMAGED: Final = paged(
 
 
 def find_public_bucket(tx: Connection, region: str, name: str) -> Bucket | None:
-    """Return a bucket by region and name, or None: for CORS, which ignores who the caller is."""
-    row = tx.row(_FIND_PUBLIC, region=region, name=name)
-    return None if row is None else tables.BUCKET_ROWS.record_of(row)
+    """Return the bucket with this name in a region, of any account, or None. Only for CORS."""
+    return tables.BUCKET_ROWS.read_one(tx, _FIND_PUBLIC, region=region, name=name)
 
 
 def keep_bucket(tx: Connection, account_id: str, bucket_id: str) -> Bucket | None:
-    """Return a bucket, or None. Until `tx` ends, others cannot change it, but can add objects."""
-    row = tx.row(_KEEP, account_id=account_id, id=bucket_id)
-    return None if row is None else tables.BUCKET_ROWS.record_of(row)
+    """Lock a bucket until `tx` ends; return the bucket, or None if it does not exist.
+
+    Meanwhile, other transactions can add objects, but not change the bucket.
+    """
+    return tables.BUCKET_ROWS.read_one(tx, _KEEP, account_id=account_id, id=bucket_id)
 
 
 def list_buckets(
     tx: Connection, account_id: str, region: str, asked: Sequence[str], after: str, limit: int
-) -> list[Bucket]:
-    """Return buckets of an account whose names sort after `after`, sorted by name.
+) -> Sequence[Bucket]:
+    """Return up to `limit` buckets of an account with names after `after`, sorted by name.
 
     `asked` has one element: the only name to return, or "" for all.
     """
     (name,) = asked
-    rows = tx.rows(_LIST, account_id=account_id, region=region, name=name, after=after, limit=limit)
-    return [tables.BUCKET_ROWS.record_of(row) for row in rows]
+    of = {"account_id": account_id, "region": region, "name": name}
+    return tables.BUCKET_ROWS.read_all(tx, _LIST, **of, after=after, limit=limit)
 
 
 def erase_counts(tx: Connection, bucket: Bucket) -> None:
@@ -117,7 +118,7 @@ def erase_counts(tx: Connection, bucket: Bucket) -> None:
 
 
 def change_usage(tx: Connection, account_id: str, bucket_id: str, by: str, change: Held) -> None:
-    """Add `change` to a bucket's usage; `by`, the id of the thing added, selects the shard."""
+    """Add `change` to a bucket's usage; `by`, an object's or upload's id, selects the shard."""
     if not any(change):
         return
     shard = int(by[-1], 16) % SHARDS
@@ -138,7 +139,10 @@ def held_by_each(tx: Connection, account_id: str, bucket_ids: Sequence[str]) -> 
 def damaged_keys(
     tx: Connection, account_id: str, bucket_id: str, most: int
 ) -> list[tuple[str, int]]:
-    """Return (key, time of discovery) of up to `most` damaged objects of a bucket, by key."""
+    """Return (key, time of discovery) of up to `most` damaged objects of a bucket, sorted by key.
+
+    Times are in microseconds since the epoch.
+    """
     rows = tx.rows(_DAMAGED, account_id=account_id, bucket_id=bucket_id, most=most, limit=most)
     return [(bytes(row[0]).decode(), row[1]) for row in rows]
 
@@ -159,10 +163,10 @@ _BY_ACCOUNT: Final = Statement(select(_a.account_id, func.sum(_a.bytes)).group_b
 
 
 def check_room(tx: Connection, account_id: str, adding: int, most: int) -> QuotaUse | None:
-    """Raise `BytesQuotaExceeded` if an account with `adding` more bytes would exceed its quota.
+    """Raise `BytesQuotaExceeded` if `adding` more bytes would exceed an account's quota.
 
-    Concurrent uploads are not counted, so an account may exceed its quota by their size. Return the
-    usage, to pass to `emit_level`; None if `adding` is 0 or less. `most` is the default quota.
+    Return the usage, to pass to `emit_level`, or None if `adding` is 0 or less. `most` is the
+    default quota. Concurrent uploads are not counted, so their bytes may exceed the quota.
     """
     if adding <= 0:
         return None
@@ -179,9 +183,9 @@ def check_room(tx: Connection, account_id: str, adding: int, most: int) -> Quota
 
 
 def emit_level(tx: Connection, account_id: str, use: QuotaUse | None, added: int, now: int) -> None:
-    """Publish an event if `added` bytes bring an account to a level of its quota.
+    """Publish an event if `added` bytes bring an account to a new level of its quota.
 
-    `use` is the result of `check_room`; if it is None, nothing is published. See
+    `use` is the result of `check_room`; if `use` is None, publish nothing. See
     `Counted.emit_level`.
     """
     if use is not None:
@@ -189,20 +193,20 @@ def emit_level(tx: Connection, account_id: str, use: QuotaUse | None, added: int
 
 
 async def bytes_by_account(database: Database) -> Mapping[str, int]:
-    """Map account id to its number of bytes in buckets."""
+    """Map account ids to the number of bytes in the account's buckets."""
     rows = await database.read(lambda tx: tx.rows(_BY_ACCOUNT))
     return {row[0]: int(row[1]) for row in rows}
 
 
 def add_bytes(tx: Connection, account_id: str, piece_id: str, size: int) -> None:
-    """Count the bytes of a new piece."""
+    """Add the bytes of a new piece to the account's usage."""
     if size:
         shard = int(piece_id[-1], 16) % SHARDS
         tx.execute(_CHANGE_BYTES, account_id=account_id, shard=shard, bytes=size)
 
 
 def subtract_bytes(tx: Connection, sizes: Mapping[str, int]) -> None:
-    """Subtract the bytes of deleted pieces; `sizes` maps account ids to bytes."""
+    """Subtract the bytes of deleted pieces from the usage; `sizes` maps account ids to bytes."""
     for account_id in sorted(sizes):
         if sizes[account_id]:
             tx.execute(_CHANGE_BYTES, account_id=account_id, shard=0, bytes=-sizes[account_id])
@@ -217,7 +221,9 @@ _ONE: Final = Statement(
 
 
 def add_use(tx: Connection, bucket: Bucket, user_id: str, words: str) -> None:
-    """Record that a user needs a bucket; `words` name it, such as ``database cluster shop``.
+    """Record that the resource with the id `user_id` needs a bucket.
+
+    `words` name the resource in error messages, such as ``database cluster shop``.
 
     Raise `NoSuchBucket` if the bucket was deleted since it was read.
     """
@@ -228,12 +234,12 @@ def add_use(tx: Connection, bucket: Bucket, user_id: str, words: str) -> None:
 
 
 def remove_uses(tx: Connection, account_id: str, user_id: str) -> None:
-    """Delete all records that `user_id` needs buckets."""
+    """Delete the records of the buckets that the resource `user_id` needs."""
     tx.execute(_REMOVE, account_id=account_id, user_id=user_id)
 
 
 def check_unused(tx: Connection, bucket: Bucket) -> None:
-    """Raise `InvalidBucketState` if another resource uses the bucket; the error names it."""
+    """Raise `InvalidBucketState`, which names the resource, if a resource needs the bucket."""
     row = tx.row(_ONE, account_id=bucket.account_id, bucket_id=bucket.id)
     if row is not None:
         raise InvalidBucketState(row[0])

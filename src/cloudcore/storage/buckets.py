@@ -27,7 +27,7 @@ from cloudcore.web.context import RequestContext
 _ENDED_AT_ONCE: Final = 20
 """Maximum uploads, each of up to 10,000 parts, to abort in one transaction."""
 EVERY_KEY = (b"", b"\xff")
-"""The span of all keys: no UTF-8 contains the byte 0xff."""
+"""The half-open range of all keys, (first, end): no UTF-8 contains the byte 0xff."""
 
 
 def find_bucket(tx: Connection, account_id: str, region: str, name: str) -> Bucket:
@@ -49,7 +49,7 @@ def bucket_crn_of(ctx: RequestContext, name: str) -> str:
 
 
 async def found_bucket(ctx: RequestContext, name: str) -> Bucket:
-    """Return a bucket of the caller's account, for operations that are then authorized by key.
+    """Return a bucket of the caller's account, unauthorized: the handler authorizes each key.
 
     Raise `NoSuchBucket` if the account has no such bucket.
     """
@@ -59,9 +59,10 @@ async def found_bucket(ctx: RequestContext, name: str) -> Bucket:
 async def authorized_bucket(
     ctx: RequestContext, name: str, key: str | None = None, action: str | None = None
 ) -> Bucket:
-    """Return a bucket of the caller's account after authorizing the operation, or `action`, on it.
+    """Authorize the operation on a bucket of the caller's account; return the bucket.
 
-    With a `key`, which may be malformed, authorize the operation on that object instead.
+    `action` replaces the operation's own action. With a `key`, which may be malformed, authorize on
+    that object of the bucket.
 
     Raise `AccessDenied` if policies refuse, whether or not the bucket exists, `NoSuchBucket` if the
     account has no such bucket.
@@ -94,10 +95,10 @@ def create_bucket(tx: Connection, bucket: Bucket) -> Bucket:
 
 
 def _empty(tx: Connection, bucket: Bucket) -> None:
-    """Delete the other rows of an empty bucket: completed uploads, runs and counts.
+    """Delete the rows that belong to an empty bucket: completed uploads, runs and counts.
 
-    Raise `InvalidBucketState` if another resource uses the bucket, `BucketNotEmpty` if it has
-    objects, or if uploads have begun since `end_uploads`.
+    Raise `InvalidBucketState` if another resource needs the bucket, `BucketNotEmpty` if the bucket
+    has objects, or uploads that began after `end_uploads`.
     """
     check_unused(tx, bucket)
     of = bucket.account_id, bucket.id
@@ -118,8 +119,8 @@ BUCKETS: Final = Methods(BUCKET_ROWS, before_delete=_empty)
 async def end_uploads(needs: StorageNeeds, bucket: Bucket) -> None:
     """Abort all open uploads of a bucket to be deleted, in several transactions.
 
-    Raise `BucketNotEmpty` if the bucket has objects, `InvalidBucketState` if another resource uses
-    it; then no further upload is aborted.
+    Raise `BucketNotEmpty` if the bucket has objects, `InvalidBucketState` if another resource needs
+    the bucket. After an error, the remaining uploads stay open.
     """
 
     def end_some(tx: Connection) -> bool:

@@ -1,8 +1,8 @@
 """The checksums of S3, besides the MD5 of the ETag.
 
-A checksum covers the whole object (`FULL_OBJECT`), or the checksums of its parts (`COMPOSITE`,
-written with ``-`` and the number of parts). The CRC of an object can be computed from the CRCs of
-its parts, without reading the bytes again.
+A `FULL_OBJECT` checksum covers the bytes of the object. A `COMPOSITE` checksum covers the checksums
+of the object's parts, and is followed by ``-`` and the number of parts. The CRC of an object can be
+computed from the CRCs of its parts, without reading the bytes again.
 """
 
 from __future__ import annotations
@@ -76,14 +76,14 @@ class _Crc:
 
 
 def new_checksum(algorithm: Algorithm) -> Checksum:
-    """Return a new checksum, of no bytes yet."""
+    """Return a new running checksum of zero bytes."""
     if algorithm is Algorithm.SHA1:
         return sha1(usedforsecurity=False)
     if algorithm is Algorithm.SHA256:
         return sha256()
     if algorithm is Algorithm.CRC32:
         return _Crc(zlib.crc32, 4)
-    # Imported when first asked for: 7 MB that most workers never need.
+    # Imported on first use: the module takes 7 MB, and most workers never need it.
     from awscrt import checksums  # noqa: PLC0415
 
     if algorithm is Algorithm.CRC32C:
@@ -117,20 +117,14 @@ def composite(algorithm: Algorithm, parts: Iterable[Part]) -> str:
 
 def combine(algorithm: Algorithm, parts: Iterable[Part]) -> bytes:
     """Compute the CRC of the whole from the CRCs of its parts, which must be in order."""
-    joined = _combination(algorithm)
+    from awscrt import checksums  # noqa: PLC0415 - as above
+
+    joined: Callable[[int, int, int], int] = {
+        Algorithm.CRC32: checksums.combine_crc32,
+        Algorithm.CRC32C: checksums.combine_crc32c,
+        Algorithm.CRC64NVME: checksums.combine_crc64nvme,
+    }[algorithm]
     whole = 0
     for part in parts:
         whole = joined(whole, int.from_bytes(part.digest, "big"), part.size)
     return whole.to_bytes(algorithm.digest_bytes, "big")
-
-
-def _combination(algorithm: Algorithm) -> Callable[[int, int, int], int]:
-    """Return the function that combines the CRCs of two parts, given the second part's size."""
-    from awscrt import checksums  # noqa: PLC0415 - as above
-
-    found: dict[Algorithm, Callable[[int, int, int], int]] = {
-        Algorithm.CRC32: checksums.combine_crc32,
-        Algorithm.CRC32C: checksums.combine_crc32c,
-        Algorithm.CRC64NVME: checksums.combine_crc64nvme,
-    }
-    return found[algorithm]

@@ -108,7 +108,7 @@ def _set_cors(run: Invocation) -> None:
 
 
 def _path_of(run: Invocation, key: str) -> str:
-    # Also its dots, which some proxies resolve.
+    # Dots are percent-encoded too: some proxies resolve the segments "." and "..".
     return f"{run.path}/objects/{quote(key_bytes(key), safe='').replace('.', '%2E')}"
 
 

@@ -37,9 +37,10 @@ def etags(header: str) -> tuple[str, ...]:
 
 
 def check_read(conditions: RequestConditions, etag: str, created_at: int) -> Outcome:
-    """Return whether to send the object, by the conditions of a read (RFC 9110, 13.2.2).
+    """Evaluate the conditions of a read (RFC 9110, 13.2.2) on the object with this ETag.
 
-    `created_at` is in microseconds. Raise `ConditionFailed` if the object must not be sent.
+    `created_at` is in microseconds. Return "not_modified" if the client already has the object.
+    Raise `ConditionFailed` if the object must not be sent.
     """
     seconds = created_at // MICROSECONDS
     if conditions.if_match is not None:
@@ -55,7 +56,7 @@ def check_read(conditions: RequestConditions, etag: str, created_at: int) -> Out
 
 
 def range_applies(conditions: RequestConditions, etag: str) -> bool:
-    """Return True if the ``Range`` of a download applies to this object (RFC 9110, 13.1.5).
+    """Return True if ``If-Range`` lets the ``Range`` apply to this object (RFC 9110, 13.1.5).
 
     A date in ``If-Range`` never matches: another object may have been stored in the same second.
     """
@@ -63,9 +64,10 @@ def range_applies(conditions: RequestConditions, etag: str) -> bool:
 
 
 def check_copy(conditions: RequestConditions, etag: str, created_at: int) -> None:
-    """Evaluate the conditions of a copy.
+    """Evaluate the conditions of a copy on its source, which has this ETag.
 
-    Raise `ConditionFailed` if the object must not be copied, also if it is unmodified.
+    `created_at` is in microseconds. Raise `ConditionFailed` if the object must not be copied, or is
+    unmodified.
     """
     if check_read(conditions, etag, created_at) == "not_modified":
         given = conditions.if_none_match is not None
@@ -73,7 +75,7 @@ def check_copy(conditions: RequestConditions, etag: str, created_at: int) -> Non
 
 
 def check_write(conditions: RequestConditions, etag: str | None) -> None:
-    """Evaluate the conditions of a write; `etag` is that of the existing object, or None.
+    """Evaluate the conditions of a write; `etag` is the existing object's, or None if none exists.
 
     Raise `ConditionFailed` if the existing object forbids the write, `NoSuchKey` if ``If-Match``
     requires an object, but none exists.
@@ -101,10 +103,11 @@ MAX_DIGITS: Final = 19
 
 
 def parse_range(header: str | None, size: int) -> tuple[int, int] | None:
-    """Return ``[start, stop)`` of a ``Range``, or None for the whole object.
+    """Return ``(start, stop)`` of a ``Range`` header, with `stop` excluded.
 
-    The whole object is sent if there is no header, the range is malformed, or there are several.
-    Raise `InvalidRange` if the range contains no byte of an object of `size` bytes.
+    Return None, for the whole object, if there is no header, the range is malformed, or several
+    ranges are requested. Raise `InvalidRange` if an object of `size` bytes has no byte in the
+    range.
     """
     found = None if header is None else _RANGE.fullmatch(header.strip().lower())
     if found is None or found.groups() == ("", ""):
@@ -125,5 +128,5 @@ def parse_range(header: str | None, size: int) -> tuple[int, int] | None:
 
 
 def _number(digits: str) -> int:
-    """Parse a number; one of more than `MAX_DIGITS` digits becomes larger than any size."""
+    """Parse a number; if it has more than `MAX_DIGITS` digits, return one larger than any size."""
     return int(digits) if len(digits) <= MAX_DIGITS else 10**MAX_DIGITS

@@ -1,9 +1,9 @@
 """CORS rules of buckets: which web pages may read and write from a browser.
 
-A preflight is answered by the first rule that allows its origin, method and headers; any other
-request by the first rule that allows its origin and method. As in S3, ``*`` matches any characters
-and may occur once; in an origin it does not match ``/``, so that a wildcard in the host never
-matches a scheme.
+The response to a preflight follows the first rule that allows its origin, method and headers; the
+response to any other request follows the first rule that allows its origin and method. As in S3,
+``*`` may occur once and matches any characters. In an origin, ``*`` does not match ``/``, so a
+wildcard in the host never matches a scheme.
 """
 
 from __future__ import annotations
@@ -117,7 +117,7 @@ def requested_headers(value: str) -> list[str]:
 
 
 def _allows_headers(rule: CorsRule, headers: Sequence[str]) -> bool:
-    """Return True if a rule allows all headers. Fast, since preflights are unauthenticated."""
+    """Return True if a rule allows all headers. Must be fast: preflights are unauthenticated."""
     if not headers:
         return True
     patterns = [pattern.lower() for pattern in rule.allowed_headers]

@@ -1,6 +1,6 @@
 """The errors of buckets, named as in S3, as subclasses of those in `cloudcore.errors`.
 
-`/v1` answers with the base class, the S3 endpoint with the name of the subclass.
+`/v1` responds with the code of the base class, the S3 endpoint with the name of the subclass.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class NoSuchKey(errors.NotFound):
 
 
 class NoSuchUpload(errors.NotFound):
-    """There is no such multipart upload, or it was completed, aborted or abandoned."""
+    """The multipart upload never existed, or was completed or aborted."""
 
     def __init__(self) -> None:
         super().__init__("there is no such multipart upload", reason="upload_not_found")
@@ -81,7 +81,7 @@ class InvalidBucketName(errors.InvalidInput):
 
 
 class KeyTooLong(errors.InvalidInput):
-    """The key of an object is empty, or has more than 1,024 bytes of UTF-8."""
+    """The key of an object is empty, is not valid text, or has more than 1,024 bytes of UTF-8."""
 
     def __init__(self) -> None:
         super().__init__("key: 1 to 1024 bytes of UTF-8", field="key", reason="out_of_range")
@@ -92,7 +92,7 @@ class InvalidTag(errors.InvalidInput):
 
 
 class MetadataTooLarge(errors.InvalidInput):
-    """The metadata of an object have too many bytes."""
+    """The metadata of an object have too many bytes, or a malformed name or value."""
 
 
 class InvalidStorageClass(errors.InvalidInput):
@@ -100,15 +100,15 @@ class InvalidStorageClass(errors.InvalidInput):
 
 
 class InvalidPart(errors.InvalidInput):
-    """A part that completes an upload was not uploaded, or has another ETag or checksum."""
+    """A part listed in a completion was not uploaded, or has another ETag or checksum."""
 
 
 class InvalidPartOrder(errors.InvalidInput):
-    """The part numbers that complete an upload do not ascend."""
+    """The part numbers in a completion do not ascend."""
 
 
 class InvalidPartNumber(errors.InvalidInput):
-    """The number of a part is not 1 to 10,000."""
+    """The number of a part is not from 1 to 10,000."""
 
     def __init__(self) -> None:
         super().__init__(
@@ -127,14 +127,14 @@ class BadDigest(errors.InvalidInput):
 
 
 class SizeDiffers(errors.InvalidInput):
-    """The total size of the parts that complete an upload differs from the announced size."""
+    """The total size of the parts in a completion differs from the announced size."""
 
     def __init__(self, size: int) -> None:
         super().__init__(f"the object has {size} bytes", reason="size_mismatch")
 
 
 class UnknownChecksum(errors.InvalidInput):
-    """A completion has a checksum of another algorithm than its upload's."""
+    """A completion has a checksum that is not by the upload's algorithm."""
 
     def __init__(self, algorithm: str | None, named: str) -> None:
         super().__init__(
@@ -160,7 +160,7 @@ class TooManyBuckets(errors.QuotaExceeded):
 
 
 class BytesQuotaExceeded(errors.QuotaExceeded):
-    """The account's buckets have reached their maximum number of bytes."""
+    """The bytes would exceed the maximum number of bytes in the account's buckets."""
 
 
 class ConditionFailed(errors.PreconditionFailed):

@@ -1,7 +1,7 @@
 """Multipart uploads: parts are stored one by one, and become an object at once.
 
-Completing an upload assigns its pieces to the object, and copies no bytes. So it takes as long for
-300 GiB as for a few bytes, and happens entirely or not at all.
+Completing an upload assigns its pieces to the object in one transaction, and copies no bytes. So
+it takes as long for 299 GiB as for a few bytes.
 """
 
 from __future__ import annotations
@@ -84,9 +84,10 @@ def create_upload(tx: Connection, bucket: Bucket, upload: Upload, store: BucketB
     return upload
 
 
-def find_upload(tx: Connection, bucket: Bucket, upload_id: str) -> Upload:
-    """Return an open upload of a bucket, or raise `NoSuchUpload`."""
-    return checked_open(rows.find_upload(tx, bucket.account_id, bucket.id, upload_id))
+def find_upload(tx: Connection, bucket: Bucket, upload_id: str, *, locks: bool = False) -> Upload:
+    """Return an open upload of a bucket, or raise `NoSuchUpload`; with `locks`, lock its row."""
+    of = bucket.account_id, bucket.id
+    return checked_open(rows.find_upload(tx, *of, upload_id, locks=locks))
 
 
 def check_part_number(number: int) -> None:
@@ -103,7 +104,7 @@ def record_part(tx: Connection, bucket: Bucket, upload_id: str, piece: Piece, mo
     Raise `NoSuchUpload` if the upload was completed or aborted meanwhile, `BytesQuotaExceeded` if
     the account's quota leaves no room for the part.
     """
-    upload = checked_open(rows.find_upload(tx, bucket.account_id, bucket.id, upload_id, locks=True))
+    upload = find_upload(tx, bucket, upload_id, locks=True)
     of = upload.account_id, upload.id
     before = piece_rows.find_part(tx, *of, piece.number)
     added = piece.stored.size
@@ -126,13 +127,15 @@ def list_parts(
 
 
 def abort_upload(tx: Connection, bucket: Bucket, upload_id: str, now: int) -> Upload:
-    """Delete an open upload and its parts, and return it; or raise `NoSuchUpload`."""
-    upload = checked_open(rows.find_upload(tx, bucket.account_id, bucket.id, upload_id, locks=True))
-    return abort(tx, upload, now)
+    """Delete an open upload and its parts; return the upload, or raise `NoSuchUpload`."""
+    return abort(tx, find_upload(tx, bucket, upload_id, locks=True), now)
 
 
 def abort_if_open(tx: Connection, seen: Upload, now: int) -> None:
-    """Delete an open upload and its parts, unless it has been completed or deleted since `seen`."""
+    """Delete an open upload and its parts.
+
+    Do nothing if the upload was completed or deleted after the caller read it as `seen`.
+    """
     of = seen.account_id, seen.bucket_id, seen.id
     upload = rows.find_upload(tx, *of, locks=True)
     if upload is not None and upload.ended_at is None:
@@ -157,7 +160,7 @@ def complete_upload(
     Parts that are not listed are deleted. A repeated completion returns the object of the first.
 
     Raises:
-        NoSuchUpload: it was aborted, or completed with other parts.
+        NoSuchUpload: the upload was aborted, or completed with other parts.
         InvalidPart: a listed part was not uploaded, or has another ETag or checksum.
         InvalidPartOrder: the part numbers do not ascend.
         EntityTooSmall: a part that is not the last has fewer than `MIN_PART_BYTES`.
@@ -260,7 +263,7 @@ def _check_whole(
         name, value = asked.checksum
         if whole is None or name != whole.algorithm:
             raise errors.UnknownChecksum(upload.checksum_algorithm, name)
-        # Of a composite one, the number of parts may be left out.
+        # Clients may leave out the number of parts of a composite checksum.
         if value != whole.value and value != whole.value.partition("-")[0]:
             raise errors.BadDigest("the object has another checksum", reason="checksum_mismatch")
     if asked.checksum_type is not None and asked.checksum_type != upload.checksum_type:
@@ -274,7 +277,6 @@ def _check_whole(
 def _assembled(
     upload: Upload, asked: Completion, chosen: Sequence[Piece], now: int
 ) -> StoredObject:
-    """Return the record of the object made of an upload's chosen parts."""
     size = sum(piece.stored.size for piece in chosen)
     check_size(size, MAX_ASSEMBLED_BYTES)
     checksum = _checksum(upload, chosen)
@@ -296,7 +298,7 @@ def _assembled(
 
 
 def _checksum(upload: Upload, chosen: Sequence[Piece]) -> ObjectChecksum | None:
-    """Compute the checksum of the object from those of its parts; None without an algorithm."""
+    """Compute the checksum of the object from its parts; None if the upload has no algorithm."""
     if upload.checksum_algorithm is None:
         return None
     algorithm = Algorithm(upload.checksum_algorithm)

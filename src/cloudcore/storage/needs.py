@@ -2,7 +2,7 @@
 
 An object is a sequence of pieces, each stored separately and sealed under its own data key, which
 is wrapped under a KMS key. A writer holds the bytes of a piece until the row is committed, so that
-no scan mistakes them for orphans.
+no scan of the store mistakes the bytes for orphans.
 """
 
 from __future__ import annotations
@@ -32,7 +32,10 @@ SHREDDED: Final = "shredded"
 
 
 class StoredPiece(NamedTuple):
-    """Stored bytes, as their row records them; implements `objects.rewrapping.WrapUse`."""
+    """The columns of a piece's row that describe its stored bytes.
+
+    Implements `objects.rewrapping.WrapUse`.
+    """
 
     id: str
     size: int
@@ -43,7 +46,7 @@ class StoredPiece(NamedTuple):
     stored_checksum: str | None
     """BLAKE3 of the stored bytes in hex; None if they are plain."""
     body: bytes | None
-    """The stored bytes if they are few (then only the row has them), else None."""
+    """The stored bytes if they are inline: few bytes, stored only in the row. Else None."""
     kms_key_id: str | None
     wrapped: bytes | None
     """The data key, wrapped under the KMS key; None if the bytes are plain."""
@@ -77,7 +80,7 @@ class StoredPiece(NamedTuple):
 
 
 class StagedPiece(Protocol):
-    """The bytes of a new piece, held by one writer."""
+    """The bytes of a new piece, held by one writer: until `aclose`, no scan deletes them."""
 
     def write(self, view: memoryview, /) -> None:
         """Append bytes; raise `Unavailable` if the store is full or failed. Blocks."""
@@ -125,8 +128,8 @@ class OpenBytes(Protocol):
 
 
 KeyAccess = object
-"""The store's result of checking the KMS keys of pieces in a transaction, to pass to the following
-call of the store. Only the store knows its type."""
+"""What the store returns after checking KMS keys in a transaction, to be passed to `stage` or
+`open`. Only the store knows the type."""
 
 
 class BucketBytes(Protocol):
@@ -141,7 +144,10 @@ class BucketBytes(Protocol):
         """Return True if new pieces are sealed."""
 
     def key_to_write(self, tx: Connection, account_id: str, kms_key_id: str | None) -> KeyAccess:
-        """Check that a KMS key is usable, for `stage`; None means the account's platform key."""
+        """Check that a KMS key is usable, and return the access for `stage`.
+
+        If `kms_key_id` is None, check the account's platform key.
+        """
 
     def keys_to_read(
         self, tx: Connection, account_id: str, pieces: Sequence[StoredPiece]
@@ -149,7 +155,7 @@ class BucketBytes(Protocol):
         """Check that the KMS keys of pieces are usable, and return the access for `open`."""
 
     async def stage(self, account_id: str, usable: KeyAccess) -> StagedPiece:
-        """Begin a piece with the result of `key_to_write`; store nothing before its first bytes."""
+        """Begin a piece, given the access of `key_to_write`; the first write stores it."""
 
     async def open(
         self,
@@ -177,10 +183,10 @@ class BucketBytes(Protocol):
         """Delete the bytes of pieces; return the ids whose bytes are now absent."""
 
     async def scan(self, owned: Owned) -> int:
-        """Quarantine stored bytes without a row and without a holder; return their number.
+        """Quarantine stored bytes that have no row and are not held; return the number of pieces.
 
-        `owned` returns which ids have a row. Each call scans a part of the store, so that a day of
-        calls scans all of it. Bytes that were quarantined long ago are deleted; a quarantined piece
+        `owned` returns which ids have a row. Each call scans a part of the store; the calls of a
+        day scan all of it. Bytes that were quarantined long ago are deleted. A quarantined piece
         that has a row is restored when it is opened.
         """
 
@@ -204,7 +210,10 @@ class BucketKeys(Protocol):
         """
 
     def describe(self, tx: Connection, account_id: str, key_id: str | None) -> Identified | None:
-        """Return the key with this id; for None, the account's platform key; or None if absent."""
+        """Return the key with this id, or None if it does not exist.
+
+        If `key_id` is None, return the account's platform key, or None if it has none.
+        """
 
 
 BYTES: Final[Port[BucketBytes]] = Port("storage.bytes")

@@ -70,15 +70,16 @@ async def find_object(
 ) -> FoundObject:
     """Return an object to read, with the requested range, in one transaction.
 
-    `ranged` parses the requested range; `part_number` requests one part instead. With `is_head`, no
-    bytes will be read. With `is_copy`, the conditions are those on the source of a copy.
+    `ranged` parses the requested range; `part_number` requests one part instead. `is_head` means
+    that the caller will read no bytes. With `is_copy`, the object is the source of a copy, and the
+    conditions are those of the copy.
 
     Raises:
         NoSuchKey: there is no such object.
         ConditionFailed: a condition does not hold (see `check_read`, `check_copy`).
         InvalidRange: the range contains no byte of the object.
-        InvalidPartNumber: a part number is less than 1.
-        NoSuchPart: the object has fewer parts.
+        InvalidPartNumber: `part_number` is less than 1.
+        NoSuchPart: the object has fewer parts than `part_number`.
         BytesDamaged: pieces are absent, or one in the range is known to be damaged.
         KeyDeleted, KeyDisabled: the KMS key of a piece in the range cannot be used.
 
@@ -181,7 +182,10 @@ def _sizes(listed: Sequence[ListedPiece]) -> list[tuple[int, int]]:
 
 
 def _are_all(found: StoredObject, sizes: Sequence[tuple[int, int]]) -> bool:
-    """Return False if pieces are missing because the object was replaced between two statements."""
+    """Return True if the sizes are those of all pieces of the object.
+
+    Pieces are missing if the object was replaced between two statements.
+    """
     return bool(sizes) and sum(size for _, size in sizes) == found.size
 
 

@@ -1,7 +1,7 @@
-"""Queries of objects, and pages of objects by key; keys with a common prefix are one row.
+"""Queries of objects, and listings by key in which keys with a common prefix are grouped.
 
-A listing skips through the index: after a common prefix it starts a new search, so the cost grows
-with the page, not with the number of keys under the prefixes.
+After a common prefix, a listing starts a new search in the index. So the cost grows with the page,
+not with the number of keys under the prefixes.
 """
 
 from __future__ import annotations
@@ -120,8 +120,8 @@ def add_object(tx: Connection, made: StoredObject) -> bool:
 def replace_object(tx: Connection, before: StoredObject, made: StoredObject) -> None:
     """Overwrite the row of `before` with `made`, which has the same key.
 
-    The caller has condemned the pieces of `before`. The row is updated rather than inserted anew,
-    so that a transaction that waits for its lock finds the new object.
+    The caller has condemned the pieces of `before`. The row is updated, not deleted and inserted,
+    so that a transaction that waits for the row's lock finds the new object.
     """
     row = _row(made)
     tx.execute(_REPLACE, object_id=before.id, of_account=row.pop("account_id"), **row)
@@ -226,8 +226,8 @@ def list_page(
     """Return objects whose keys begin with `prefix` and sort after `after`.
 
     With a `delimiter`, keys that contain the delimiter after `prefix` are grouped: only their
-    common prefix, up to and including the delimiter, is returned. `limit` counts objects and common
-    prefixes; with 0 there is no next page.
+    common prefix, up to and including the delimiter, is returned. A page has up to `limit` objects
+    and common prefixes together; if `limit` is 0, there is no next page.
     """
     found = Listing([], [], None)
     last = ""
@@ -254,7 +254,10 @@ def span_of(prefix: str) -> tuple[bytes, bytes]:
 def _rows(
     tx: Connection, bucket: Bucket, prefix: str, delimiter: str, after: str, wanted: int
 ) -> Iterator[ObjectEntry | str]:
-    """Yield the objects and common prefixes of a listing, in order; `wanted` is a hint."""
+    """Yield the objects and common prefixes of a listing, in order.
+
+    `wanted` is the number that the caller expects to take; it limits how many rows are read ahead.
+    """
 
     def common_of(key: str) -> str | None:
         """Return the common prefix of a key, or None."""
@@ -279,7 +282,7 @@ def _rows(
                 common = common_of(entry.key)
                 yield entry if common is None else common
                 wanted -= 1
-        if common is not None:  # skip the other keys under it
+        if common is not None:  # skip the other keys under the common prefix
             first = max(first, _behind(common.encode()))
             count = _FIRST_READ
 

@@ -56,7 +56,7 @@ class Digests(NamedTuple):
     sha256: str
     """In hex."""
     checksum: str | None
-    """By the algorithm in `Terms`, in base64; None without one."""
+    """By the algorithm in `Terms`, in base64; None without an algorithm."""
 
 
 class Terms(NamedTuple):
@@ -67,8 +67,8 @@ class Terms(NamedTuple):
     algorithm: Algorithm | None = None
     """The algorithm of the checksum to compute; None for no checksum."""
     verify: Callable[[Digests], None] | None = None
-    """Raises an error if the received bytes are not the announced ones. Called in the bulk thread,
-    before a row is written."""
+    """Raises an error if the received bytes are not the announced ones. Called in a thread, before
+    the row is written."""
 
 
 async def store_object(
@@ -87,7 +87,7 @@ async def store_object(
         KeyTooLong, EntityTooLarge, IncompleteBody: see `errors`.
         ConditionFailed, NoSuchKey: see `conditions.check_write`; checked before the body is read,
             and again when the row is written.
-        BytesQuotaExceeded: the quota leaves no room; checked at the same two times.
+        BytesQuotaExceeded: the quota leaves no room; checked at the same two points.
         NoSuchBucket: the bucket was deleted meanwhile.
         KeyDeleted, KeyDisabled: the bucket's KMS key cannot be used.
         Unavailable: the store or the provider of keys failed.
@@ -105,8 +105,11 @@ async def store_object(
         return needs.bytes.key_to_write(tx, bucket.account_id, bucket.kms_key_id)
 
     usable = await needs.database.read(look)
-    async with _Staging(needs, bucket.account_id, usable) as staging:
+    async with _Staging(needs, await needs.bytes.stage(bucket.account_id, usable)) as staging:
         stored, digests = await staging.receive(body, terms)
+        checksum = None
+        if terms.algorithm is not None and digests.checksum is not None:
+            checksum = ObjectChecksum(terms.algorithm.value, digests.checksum)
         made = StoredObject(
             stored.id,
             bucket.id,
@@ -115,7 +118,7 @@ async def store_object(
             stored.size,
             digests.md5,
             attributes,
-            _checksum(terms.algorithm, digests),
+            checksum,
             needs.clock(),
         )
         piece = Piece(1, digests.md5, digests.checksum, stored, made.created_at)
@@ -135,9 +138,9 @@ async def store_part(
     body: Body,
     terms: Terms = Terms(),  # noqa: B008 - immutable
 ) -> Piece:
-    """Store a body as a part of an upload; it replaces a part with the same number.
+    """Store a body as a part of an upload, replacing the part with the same number.
 
-    If the upload has a checksum algorithm, that one is used instead of the algorithm in `terms`.
+    The checksum algorithm of the upload, if any, takes precedence over that in `terms`.
 
     Raises:
         InvalidPartNumber, EntityTooLarge, IncompleteBody: see `errors`.
@@ -157,7 +160,7 @@ async def store_part(
         return algorithm, needs.bytes.key_to_write(tx, bucket.account_id, bucket.kms_key_id)
 
     algorithm, usable = await needs.database.read(look)
-    async with _Staging(needs, bucket.account_id, usable) as staging:
+    async with _Staging(needs, await needs.bytes.stage(bucket.account_id, usable)) as staging:
         wanted = terms if algorithm is None else terms._replace(algorithm=algorithm)
         stored, digests = await staging.receive(body, wanted)
         piece = Piece(number, digests.md5, digests.checksum, stored, needs.clock())
@@ -196,28 +199,22 @@ class _Staging:
     """Holds the bytes of a new piece until its row is written."""
 
     needs: StorageNeeds
-    account_id: str
-    usable: KeyAccess
-    staged: StagedPiece | None = None
+    staged: StagedPiece
     may_be_recorded: bool = False
 
     async def __aenter__(self) -> Self:
-        self.staged = await self.needs.bytes.stage(self.account_id, self.usable)
         return self
 
     async def __aexit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        assert self.staged is not None
         try:
             if error is not None and not self.may_be_recorded:
-                with suppress(PlatformError):  # then the scan finds them
+                with suppress(PlatformError):  # then the scan deletes the bytes
                     await self.staged.discard()
         finally:
             await self.staged.aclose()
 
     async def receive(self, body: Body, terms: Terms) -> tuple[StoredPiece, Digests]:
         """Store a body; return the piece and the hashes of the body."""
-        assert self.staged is not None
-        staged = self.staged
         md5 = hashlib.md5(usedforsecurity=False)
         checksum = None if terms.algorithm is None else checksums.new_checksum(terms.algorithm)
         size = 0
@@ -229,12 +226,12 @@ class _Staging:
             md5.update(view)
             if checksum is not None:
                 checksum.update(view)
-            staged.write(view)
+            self.staged.write(view)
 
         def finish(is_complete: bool) -> tuple[StoredPiece, Digests]:  # noqa: FBT001
             if not is_complete:
                 raise IncompleteBody
-            stored = staged.finish()
+            stored = self.staged.finish()
             shown = None if checksum is None else checksums.encode(checksum.digest())
             digests = Digests(size, md5.hexdigest(), stored.sha256, shown)
             if terms.verify is not None:
@@ -246,10 +243,11 @@ class _Staging:
     async def record(
         self, bucket: Bucket, piece: Piece, change: Callable[[Connection, Bucket, Piece], T]
     ) -> T:
-        """Write the row with `change` in a transaction; keep the bytes if its outcome is unknown.
+        """Write the piece's row with `change` in a transaction; return the result of `change`.
 
-        If the bucket was bound to another KMS key while the bytes were received, wrap their data
-        key under that KMS key first: the run that moves the bucket's pieces may already be over.
+        If the outcome of the commit is unknown, the bytes are kept. If the bucket was bound to
+        another KMS key while the bytes were received, first wrap the data key under that KMS key:
+        the run that moves the bucket's pieces may already be over.
         """
 
         @wraps(change)
@@ -274,8 +272,8 @@ class _Staging:
     async def _moved(self, bucket: Bucket, piece: Piece) -> Piece:
         """Wrap the data key of a piece under the KMS key to which its bucket is bound now.
 
-        A piece whose own KMS key was disabled meanwhile is returned unchanged, as in a run that
-        moves a bucket.
+        A piece whose own KMS key was disabled meanwhile is returned unchanged, as it would be left
+        by a run that moves the bucket's pieces.
         """
         stored, needs = piece.stored, self.needs
         key = await needs.database.read(needs.keys.describe, bucket.account_id, bucket.kms_key_id)
@@ -285,9 +283,3 @@ class _Staging:
         for wrapped in found.wraps.values():
             stored = stored._replace(kms_key_id=key.id, wrapped=wrapped)
         return piece._replace(stored=stored)
-
-
-def _checksum(algorithm: Algorithm | None, digests: Digests) -> ObjectChecksum | None:
-    if algorithm is None or digests.checksum is None:
-        return None
-    return ObjectChecksum(algorithm.value, digests.checksum)

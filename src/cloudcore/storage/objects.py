@@ -24,10 +24,10 @@ from cloudcore.storage.pieces.rows import Piece, add_piece, condemn_object
 from cloudcore.storage.tables import BUCKET_ROWS
 
 
-def find_object(tx: Connection, bucket: Bucket, key: str) -> StoredObject:
-    """Return the object with this key, or raise `NoSuchKey`."""
+def find_object(tx: Connection, bucket: Bucket, key: str, *, locks: bool = False) -> StoredObject:
+    """Return the object with this key, or raise `NoSuchKey`; with `locks`, lock its row."""
     key_bytes(key)
-    found = rows.find_object(tx, bucket, key)
+    found = rows.find_object(tx, bucket, key, locks=locks)
     if found is None:
         raise NoSuchKey
     return found
@@ -60,7 +60,7 @@ def record_object(
 
 
 def hold(tx: Connection, bucket: Bucket) -> Bucket:
-    """Return the current bucket; others cannot delete it until `tx` ends.
+    """Return the bucket as it is now. Until `tx` ends, other transactions cannot delete it.
 
     Raise `NoSuchBucket` if the bucket was deleted meanwhile.
     """
@@ -102,7 +102,7 @@ def put_in_place(
             return Held(1, before.size)
         if rows.add_object(tx, made):
             return Held()
-        # Another writer has inserted the key since it was looked for.
+        # Another writer has inserted the key since `find_object`.
 
 
 def put_tags(tx: Connection, bucket: Bucket, key: str, tags: Mapping[str, str]) -> StoredObject:
@@ -112,10 +112,7 @@ def put_tags(tx: Connection, bucket: Bucket, key: str, tags: Mapping[str, str]) 
     malformed.
     """
     check_tags(tags)
-    key_bytes(key)
-    found = rows.find_object(tx, bucket, key, locks=True)
-    if found is None:
-        raise NoSuchKey
+    found = find_object(tx, bucket, key, locks=True)
     rows.save_tags(tx, found, tags)
     return found._replace(attributes=found.attributes._replace(tags=tags))
 
@@ -150,8 +147,8 @@ def delete_objects(
 
     `etags` maps keys to the ETag that the object must have to be deleted.
 
-    The rows are locked in the order of their keys, and the counts last, in one row. So two such
-    requests, or one and a write, cannot deadlock.
+    The rows are locked in the order of their keys, and then one row of the counts. So two
+    deletions, or a deletion and a write, cannot deadlock.
     """
     gone: list[StoredObject] = []
     refused: dict[str, PlatformError] = {}
@@ -162,18 +159,15 @@ def delete_objects(
         except (ConditionFailed, NoSuchKey) as error:  # before anything was changed
             refused[key] = error
         else:
-            gone += [] if found is None else [found]
+            if found is not None:
+                gone.append(found)
     if gone:
         _emit_deleted(tx, bucket, gone, now, events)
     return refused
 
 
 def _take(
-    tx: Connection,
-    bucket: Bucket,
-    key: str,
-    now: int,
-    conditions: RequestConditions = NO_CONDITIONS,
+    tx: Connection, bucket: Bucket, key: str, now: int, conditions: RequestConditions
 ) -> StoredObject | None:
     """Delete an object like `delete_object`, but update no counts and publish no event."""
     key_bytes(key)
@@ -195,7 +189,6 @@ def _emit_deleted(
 
 
 def _event_data(bucket: Bucket, found: StoredObject) -> dict[str, object]:
-    """Return the data of an event about an object."""
     return {
         "bucket": {"id": bucket.id, "crn": bucket.crn, "name": bucket.name},
         "crn": object_crn(bucket.crn, found.key),

@@ -59,7 +59,7 @@ BUCKET_ROWS: Final = Rows(
 )
 storage_buckets: Final = BUCKET_ROWS.table
 
-# What else needs a bucket, which is not deleted meanwhile, also if nothing is in it yet.
+# The resources that need a bucket. A bucket with such a row cannot be deleted, even if it is empty.
 bucket_uses = table(
     "bucket_uses",
     columns(Id, "bucket_id KEY, user_id KEY, account_id"),
@@ -68,7 +68,7 @@ bucket_uses = table(
     indexes("account_id, bucket_id"),
 )
 
-# What a bucket holds is the sum of its shards. Several, so that writers do not wait for one row.
+# The usage of a bucket is the sum of its shards. With several, writers rarely wait for one row.
 storage_counts = table(
     "storage_counts",
     columns(Id, "bucket_id KEY, account_id"),
@@ -78,7 +78,7 @@ storage_counts = table(
     indexes("account_id, bucket_id"),
 )
 
-# The bytes of an account's pieces, also of condemned ones: the sum of its shards.
+# The bytes of an account's pieces, including condemned ones: the sum of the account's shards.
 storage_account_bytes = table(
     "storage_account_bytes",
     refers("account_id KEY", "accounts"),
@@ -86,7 +86,7 @@ storage_account_bytes = table(
     columns(BigInteger, "bytes"),
 )
 
-# Keys are the bytes of their UTF-8, which both databases order alike.
+# Keys are stored as bytes of UTF-8: PostgreSQL and SQLite sort bytes alike, but not text.
 storage_objects = table(
     "storage_objects",
     columns(Id, "bucket_id, account_id"),
@@ -104,7 +104,7 @@ storage_objects = table(
     _reference("fk_storage_objects_bucket", "bucket_id", "storage_buckets"),
 )
 
-# A completed upload stays for a while, to answer a completion that is repeated.
+# The row of a completed upload is kept for a day, to answer a repeated completion.
 storage_uploads = table(
     "storage_uploads",
     columns(Id, "bucket_id, account_id"),
@@ -114,7 +114,7 @@ storage_uploads = table(
     columns(Moment, "ended_at NULL"),  # completed
     columns(LargeBinary, "key"),
     columns(Text, "content_type, headers, metadata, tags"),
-    # A JSON object: what was asked, and the object that it made.
+    # A JSON object: a hash of the request, and the object that was made.
     columns(Text, "completion NULL"),
     UniqueConstraint("id", "account_id"),
     CheckConstraint("(ended_at IS NULL) = (completion IS NULL)", name="completion"),
@@ -124,8 +124,9 @@ storage_uploads = table(
     named_index("ended_at", "ended_at", IS_ENDED.text),
 )
 
-# A piece belongs to one object, or is a part of one upload, or is condemned: nobody's, and gone
-# soon. The id is that of the stored bytes. Those of a shredded one are gone: its key was deleted.
+# A piece belongs to one object, or is a part of one upload, or is condemned: it belongs to neither,
+# and will be deleted. Its id is the id of the stored bytes. A piece is shredded, and has no bytes,
+# after its KMS key was deleted.
 storage_pieces = table(
     "storage_pieces",
     refers("account_id", "accounts"),

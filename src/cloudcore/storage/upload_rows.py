@@ -113,7 +113,10 @@ def list_uploads(
     after: tuple[bytes, str],
     limit: int,
 ) -> list[Upload]:
-    """Return open uploads with keys in `span`, after `after` (key, id), sorted by key and id."""
+    """Return up to `limit` open uploads after `after` (key, id), sorted by key and id.
+
+    `span` is a half-open range of keys, (first, end).
+    """
     first, end = span
     key, upload_id = after
     rows = tx.rows(
@@ -132,13 +135,13 @@ def list_uploads(
 def count_uploads(
     tx: Connection, account_id: str, bucket_id: str, span: tuple[bytes, bytes]
 ) -> int:
-    """Count the open uploads whose keys are within `span`."""
+    """Count the open uploads whose keys are in the half-open range `span` (first, end)."""
     first, end = span
     return count(tx, _COUNT, account_id=account_id, bucket_id=bucket_id, first=first, end=end)
 
 
 def list_abandoned(tx: Connection, before: int, limit: int) -> list[Upload]:
-    """Return up to `limit` open uploads of all accounts begun before a time, oldest first."""
+    """Return up to `limit` open uploads created before a time, of any account, oldest first."""
     rows = tx.rows(_LIST_ABANDONED, before=before, limit=limit)
     return [found for row in rows if (found := _upload(row))]
 

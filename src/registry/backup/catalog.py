@@ -1,8 +1,8 @@
 """The catalog of a PostgreSQL dump: rows that backups read, from the dump's snapshot, in SQLite.
 
-A dump can only be read by restoring it. So the names of its objects, and the signing keys that show
-which root key belongs to it, are also copied into a file beside it. The tables there have the same
-names, so that the same queries work.
+A dump can only be read by restoring it. So the names of the objects, and the signing keys that show
+which root key is the right one, are also copied into a file beside the dump. The tables in this
+file have the same names as in PostgreSQL, so that the same queries work.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from cloudcore.identity.tokens.signing_keys import SigningKeyRow
 from cloudcore.objects.stored_rows import NamedObject
 from cloudcore.storage.needs import StoredPiece
 from cloudcore.storage.tables import storage_pieces
+from registry.blobstore.disk.disk_io import closing_fd
 from registry.metadata.tables import blob_objects
 
 _PAGE: Final = 2000
@@ -59,11 +60,8 @@ def write_catalog(raw: psycopg.Connection, path: Path) -> None:
         for rows in _ROWS:
             _copy(raw, catalog, rows)
         catalog.execute("COMMIT")
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
+    with closing_fd(os.open(path, os.O_RDONLY | os.O_CLOEXEC)) as descriptor:
         os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _copy(raw: psycopg.Connection, catalog: sqlite3.Connection, rows: _Rows) -> None:

@@ -163,7 +163,7 @@ class FolderToBucket:
         _with_retries(lambda: self._files.delete(stored_id))
 
     def flush(self) -> None:
-        """Do nothing: whatever a bucket has accepted is durable."""
+        """Do nothing: a bucket's objects are durable at once."""
 
 
 Copier = FolderToFolder | BucketToFolder | FolderToBucket
@@ -190,7 +190,7 @@ def _raising_unreadable(path: Path) -> Iterator[None]:
 
 
 def _is_unreadable(path: Path) -> bool:
-    """Return True if a file cannot be read; raise `OSError` if its folder cannot either."""
+    """Return True if a file cannot be read; raise `OSError` if its folder cannot be read either."""
     try:
         with path.open("rb") as file:
             while file.read(_CHUNK):

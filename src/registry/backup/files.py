@@ -11,7 +11,13 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
-from registry.blobstore.disk.disk_io import flush_folder, make_folder
+from registry.blobstore.disk.disk_io import (
+    closing_fd,
+    flush_folder,
+    make_folder,
+    try_lock,
+    write_all,
+)
 
 PART: Final = ".part"
 _NO_KERNEL_COPY: Final = frozenset(
@@ -40,14 +46,10 @@ def locked(path: Path, *, is_read: bool = False) -> Iterator[None]:
             raise
         yield
         return
-    try:
-        try:
-            fcntl.flock(descriptor, (fcntl.LOCK_SH if is_read else fcntl.LOCK_EX) | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise FolderBusy(f"a backup to {path.parent}, or from it, is under way") from None
+    with closing_fd(descriptor):
+        if not try_lock(descriptor, fcntl.LOCK_SH if is_read else fcntl.LOCK_EX):
+            raise FolderBusy(f"a backup to {path.parent}, or from it, is under way")
         yield
-    finally:
-        os.close(descriptor)
 
 
 def copy_file(source: Path, target: Path, *, links: bool = False) -> None:
@@ -62,12 +64,9 @@ def copy_file(source: Path, target: Path, *, links: bool = False) -> None:
     if links:
         os.link(source, part, follow_symlinks=False)
     else:
-        reading = os.open(source, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
-        try:
-            with _new(part) as writing:
-                _copy_bytes(reading, writing)
-        finally:
-            os.close(reading)
+        opened = os.open(source, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        with closing_fd(opened) as reading, _new(part) as writing:
+            _copy_bytes(reading, writing)
     part.replace(target)
     with suppress(FileNotFoundError):  # rename(2) removes neither of two names of one file
         part.unlink()
@@ -80,7 +79,7 @@ def write_file(chunks: Iterable[memoryview], target: Path) -> None:
         part.unlink()
     with _new(part) as writing:
         for chunk in chunks:
-            _write_all(writing, chunk)
+            write_all(writing, chunk)
     part.replace(target)
 
 
@@ -114,17 +113,10 @@ def is_same_file_system(one: Path, other: Path) -> bool:
 @contextmanager
 def _new(part: Path) -> Iterator[int]:
     """Yield the descriptor of a new file to write to; flush the file at the end of the block."""
-    writing = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-    try:
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+    with closing_fd(os.open(part, flags, 0o600)) as writing:
         yield writing
         os.fsync(writing)
-    finally:
-        os.close(writing)
-
-
-def _write_all(writing: int, view: memoryview) -> None:
-    while view:
-        view = view[os.write(writing, view) :]
 
 
 def _copy_bytes(reading: int, writing: int) -> None:
@@ -134,6 +126,6 @@ def _copy_bytes(reading: int, writing: int) -> None:
     except OSError as error:
         if error.errno not in _NO_KERNEL_COPY:
             raise
-    # From where the kernel stopped: some file systems say that they copied nothing.
+    # Continue where the kernel stopped: some file systems claim to have copied nothing.
     while chunk := os.read(reading, _CHUNK):
-        _write_all(writing, memoryview(chunk))
+        write_all(writing, memoryview(chunk))

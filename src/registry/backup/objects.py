@@ -11,11 +11,11 @@ from blake3 import blake3
 
 from cloudcore.db.base import Connection
 from cloudcore.objects.stored_rows import NamedObject, StoredRows
+from cloudcore.resource_names import is_canonical_uuid
 from cloudcore.storage.pieces.rows import PIECE_ROWS
 from registry.backup.copying import Copier, Unreadable
 from registry.backup.manifest import Damage
 from registry.blobstore.disk.folders import SHARDS
-from registry.blobstore.staging import is_canonical_id
 from registry.metadata.blobs.inline import InlineObject, inline_objects
 from registry.metadata.blobs.objects import BLOB_ROWS
 from registry.oci.digest import digest_of
@@ -69,8 +69,8 @@ def copy_objects(
 ) -> Copied:
     """Copy the objects that the target lacks, durably; return the totals of the target.
 
-    An object of the right size is not copied again, unless it is one of the `suspects`: bytes never
-    change under an id. With `verifies`, hash all objects in the target, and copy damaged ones
+    An object of the right size is not copied again, unless its id is in `suspects`: bytes never
+    change under an id. With `verifies`, hash the plain objects in the target, and copy damaged ones
     again.
     """
     total, total_bytes = names.rows.count_stored(tx)
@@ -107,7 +107,7 @@ def _copy_missing(
     try:
         size = copier.copy(row)
     except FileNotFoundError:
-        copier.remove(row.stored_id)  # no damaged bytes of before
+        copier.remove(row.stored_id)  # the target may have damaged bytes of an earlier backup
         return "its bytes are gone", False
     except Unreadable:
         copier.remove(row.stored_id)
@@ -152,7 +152,7 @@ def remove_others(tx: Connection, objects: Path, kind: Names) -> int:
         names = [each.name for each in (objects / shard).iterdir()]
         for start in range(0, len(names), _PAGE):
             batch = names[start : start + _PAGE]
-            named = kind.rows.find_stored(tx, [name for name in batch if is_canonical_id(name)])
+            named = kind.rows.find_stored(tx, [name for name in batch if is_canonical_uuid(name)])
             for name in batch:
                 if name not in named:
                     (objects / shard / name).unlink()

@@ -81,8 +81,8 @@ def dump_database(
 ) -> tuple[DatabaseFile, list[Damage]]:
     """Write a dump and its catalog to the folder `target`.
 
-    Return the file, and the damaged inline objects, whose bytes are in the database; with
-    `verifies`, hash all of them.
+    Return the description of the dump, and the damaged inline objects, whose bytes are in the
+    database; with `verifies`, hash all of these.
 
     Raises:
         DumpRefused: the database has the tables of another version of the program.
@@ -122,7 +122,7 @@ def check_empty(url: str, manifest: BackupManifest, *, is_continued: bool) -> No
     If the restoration `is_continued`, the tables of this backup are allowed.
 
     Raises:
-        DumpRefused: the database has other tables, or another schema, or is of an earlier version.
+        DumpRefused: the database has other tables or another schema, or its server is too old.
         ProgramFailed: ``pg_restore`` is missing or too old.
         Unavailable: the database cannot be reached.
 
@@ -158,7 +158,10 @@ def mark_database(url: str, manifest: BackupManifest) -> None:
             return
         if found:
             raise _refusal(found)
-        _mark(raw, manifest.id)
+        table = sql.Identifier(MARK)
+        with raw.transaction():
+            raw.execute(sql.SQL("CREATE TABLE {} (backup_id text)").format(table))
+            raw.execute(sql.SQL("INSERT INTO {} VALUES (%s)").format(table), [manifest.id])
 
 
 def _refusal(found: Sequence[str]) -> DumpRefused:
@@ -175,7 +178,7 @@ def restore_dump(url: str, folder: Path, manifest: BackupManifest, report: Repor
 
     Raises:
         DumpRefused: the database has tables that are not from this backup.
-        ProgramFailed: ``pg_restore`` failed, and the database has nothing but the mark.
+        ProgramFailed: ``pg_restore`` failed; the database has nothing but the mark.
         Unavailable: the database cannot be reached, or failed.
 
     """
@@ -183,10 +186,11 @@ def restore_dump(url: str, folder: Path, manifest: BackupManifest, report: Repor
     application = f"entrepot restore {manifest.id}"
     file = folder / manifest.database.file
     with _session(url) as raw:
-        raw.execute(_END_OTHERS, [application])  # what a killed one has left may be at its end
+        # A killed restoration may have left a ``pg_restore`` that is about to commit.
+        raw.execute(_END_OTHERS, [application])
         found = _values(raw, _RELATIONS)
         if _REVISIONS in found:
-            # Each backup has an account; who starts a program without one makes tables alone.
+            # Every backup has an account. Tables without one were made by starting a server.
             if not _values(raw, "SELECT 1 FROM accounts LIMIT 1"):
                 raise _refusal([each for each in found if each != MARK])
             return
@@ -245,7 +249,8 @@ def _check_revision(raw: psycopg.Connection) -> None:
 def _our_tables() -> Sequence[str]:
     """Return the names of all tables that the migrations create, by running them on SQLite.
 
-    This takes a second. To list those of the modules imported so far is quicker, but may miss some.
+    This takes a second. To list the tables of the modules imported so far would be quicker, but may
+    miss some.
     """
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "tables.db"
@@ -278,13 +283,6 @@ def _marked(raw: psycopg.Connection, found: Sequence[str]) -> str | None:
         return None
     marks = _values(raw, f"SELECT backup_id FROM {MARK}")  # noqa: S608 - a constant
     return marks[0] if marks else None
-
-
-def _mark(raw: psycopg.Connection, backup_id: str) -> None:
-    table = sql.Identifier(MARK)
-    with raw.transaction():
-        raw.execute(sql.SQL("CREATE TABLE {} (backup_id text)").format(table))
-        raw.execute(sql.SQL("INSERT INTO {} VALUES (%s)").format(table), [backup_id])
 
 
 def _dump_of(manifest: BackupManifest) -> Dump:

@@ -12,7 +12,7 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Final, NamedTuple
 
@@ -77,7 +77,7 @@ def environment_of(url: str, raw: Connection, application: str) -> dict[str, str
                 f"{option.keyword.decode()} of the database's URL can only be given to"
                 " PostgreSQL's programs as an argument, which others could read: take it out"
             )
-    # Of several hosts, the one that has the snapshot.
+    # If the URL names several hosts, use the one that has the snapshot.
     environment.pop("PGHOSTADDR", None)
     reached = {
         "PGHOST": raw.info.host,
@@ -95,60 +95,56 @@ def reading_from(command: Sequence[str], environment: Mapping[str, str]) -> Iter
 
     Raise `ProgramFailed` if the program failed.
     """
-    with tempfile.TemporaryFile() as errors:
-        with _run(command, environment, errors, reads=True) as running:
-            assert running.stdout is not None
-            try:
-                yield running.stdout
-            except BaseException:
-                running.kill()
-                raise
-        _check(command, running.returncode, errors)
+    with _running(command, environment, reads=True) as running:
+        assert running.stdout is not None
+        yield running.stdout
 
 
 def feed(command: Sequence[str], environment: Mapping[str, str], chunks: Iterable[bytes]) -> None:
-    """Run a program with `chunks` as its input; kill the program if they end with an exception.
+    """Run a program with `chunks` as its input; kill the program if the iteration raises an error.
+
+    Raise `ProgramFailed` if the program failed.
+    """
+    with _running(command, environment, reads=False) as running:
+        assert running.stdin is not None
+        with suppress(BrokenPipeError):  # the exit status says why
+            for chunk in chunks:
+                running.stdin.write(chunk)
+            running.stdin.close()
+
+
+@contextmanager
+def _running(
+    command: Sequence[str], environment: Mapping[str, str], *, reads: bool
+) -> Iterator[subprocess.Popen[bytes]]:
+    """Run a program during the block, and kill it if the block raises.
+
+    If this process dies, the pipe breaks, and the program changes nothing.
 
     Raise `ProgramFailed` if the program failed.
     """
     with tempfile.TemporaryFile() as errors:
-        with _run(command, environment, errors, reads=False) as running:
-            assert running.stdin is not None
+        with subprocess.Popen(  # noqa: S603 - no shell; a program of PostgreSQL
+            command,
+            env=environment,
+            stdin=subprocess.DEVNULL if reads else subprocess.PIPE,
+            stdout=subprocess.PIPE if reads else subprocess.DEVNULL,
+            stderr=errors,
+            bufsize=0,
+        ) as running:
             try:
-                for chunk in chunks:
-                    running.stdin.write(chunk)
-                running.stdin.close()
-            except BrokenPipeError:
-                pass  # its exit status says why
+                yield running
             except BaseException:
                 running.kill()
                 raise
-        _check(command, running.returncode, errors)
-
-
-def _run(
-    command: Sequence[str], environment: Mapping[str, str], errors: IO[bytes], *, reads: bool
-) -> subprocess.Popen[bytes]:
-    """Start a program. If this process dies, the pipe breaks, and the program changes nothing."""
-    return subprocess.Popen(  # noqa: S603 - no shell; a program of PostgreSQL
-        command,
-        env=environment,
-        stdin=subprocess.DEVNULL if reads else subprocess.PIPE,
-        stdout=subprocess.PIPE if reads else subprocess.DEVNULL,
-        stderr=errors,
-        bufsize=0,
-    )
-
-
-def _check(command: Sequence[str], status: int, errors: IO[bytes]) -> None:
-    if status == 0:
-        return
-    errors.seek(0)
-    lines = errors.read().decode(errors="replace").splitlines()[-_LAST_LINES:]
-    name = Path(command[0]).name
-    raise ProgramFailed(
-        f"{name} failed with status {status}: " + (" / ".join(lines) or "it said nothing")
-    )
+        if running.returncode == 0:
+            return
+        errors.seek(0)
+        lines = errors.read().decode(errors="replace").splitlines()[-_LAST_LINES:]
+        raise ProgramFailed(
+            f"{Path(command[0]).name} failed with status {running.returncode}: "
+            + (" / ".join(lines) or "it said nothing")
+        )
 
 
 def _major(place: str) -> int | None:

@@ -175,10 +175,8 @@ def _check_empty(settings: Settings, manifest: BackupManifest) -> bool:
             else "the backup is of PostgreSQL: name an empty database with ENTREPOT_DATABASE_URL"
         )
     if data.exists() and any(data.iterdir()):
-        try:
+        with suppress(FileNotFoundError):
             is_continued = (data / UNDER_WAY).read_text() == _mark(settings, manifest)
-        except FileNotFoundError:
-            is_continued = False
         if not is_continued:
             raise RestoreRefused(
                 f"{data} is not empty; name a folder that is, with --data, or move this one away"

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager, suppress
 from functools import cached_property
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
-from cloudcore.db.opening import is_postgresql
 from cloudcore.objects.stored_rows import NamedObject
 from registry.backup.copying import BucketToFolder, Copier, FolderToBucket, FolderToFolder
 from registry.backup.files import make_shards
@@ -17,11 +16,14 @@ from registry.blobstore.backups import deletions_held
 from registry.blobstore.base import ObjectDamaged, ObjectUnknown
 from registry.blobstore.disk.files import DiskFiles
 from registry.blobstore.disk.folders import SHARDS, forget_generation
-from registry.blobstore.locks import HeldDeletions, fleet_locks, store_locks
+from registry.blobstore.locks import fleet_locks, store_locks
 from registry.blobstore.opening import BUCKETS, make_folders, open_bucket
 from registry.blobstore.s3 import bucket_layout
 from registry.blobstore.s3.files import S3Files
 from registry.settings.settings import Settings
+
+if TYPE_CHECKING:
+    from cloudcore.db.postgresql_locks import HeldLock
 
 _USED: Final = (
     bucket_layout.OBJECTS,
@@ -80,10 +82,8 @@ class DiskStore:
 
     def _take_back(self, row: NamedObject) -> None:
         """Move an object back if it was set aside as an orphan, as a pull would do."""
-        try:
+        with suppress(ObjectUnknown, ObjectDamaged):  # copying reports them
             self._files.check(row.stored_id, row.stored_size)
-        except (ObjectUnknown, ObjectDamaged):
-            return  # copying reports it
 
 
 class BucketStore:
@@ -149,32 +149,32 @@ def open_object_stores(settings: Settings) -> Iterator[ObjectStores]:
 
 @contextmanager
 def deletions_stopped(settings: Settings, patience_seconds: float) -> Iterator[Callable[[], None]]:
-    """Hold the deletions of all nodes in the block; yield a check that they are still held.
+    """Hold the deletions of all nodes during the block; yield a check that they are still held.
 
-    Raise `HeldByAnother` if others hold them for too long. The check raises `HoldLost`.
+    The check raises `HoldLost` if they are not. Raise `HeldByAnother` if other processes hold the
+    lock of deletions for longer than `patience_seconds`.
     """
     with ExitStack() as held:
-        locks: list[HeldDeletions] = []
+        lock: HeldLock | None = None
         if settings.store.store_s3_bucket:
             shared = store_locks(settings.database, settings.data, "blobs")
-            locks.append(held.enter_context(shared.deletions_held(patience_seconds)))
+            lock = held.enter_context(shared.deletions_held(patience_seconds))
         else:
             make_folders(settings)
             for root in (settings.blobs, settings.buckets):
                 held.enter_context(deletions_held(root, patience_seconds))
             if (fleet := fleet_locks(settings.database, "blobs")) is not None:
-                locks.append(held.enter_context(fleet.deletions_held(patience_seconds)))
-        yield lambda: _check(settings, locks)
+                lock = held.enter_context(fleet.deletions_held(patience_seconds))
+        yield lambda: _check(lock)
 
 
-def _check(settings: Settings, locks: list[HeldDeletions]) -> None:
-    """Raise `HoldLost` if one of the locks was lost."""
-    if not is_postgresql(settings.database):
+def _check(lock: HeldLock | None) -> None:
+    """Raise `HoldLost` if the lock was lost."""
+    if lock is None:
         return
     from cloudcore.db.postgresql_locks import LockLost  # noqa: PLC0415 - the driver
 
     try:
-        for each in locks:
-            each.check()
+        lock.check()
     except LockLost:
         raise HoldLost from None

@@ -47,7 +47,6 @@ from registry.blobstore.opening import folder_of_notes
 from registry.metadata.collector.generations import first_account
 from registry.settings.settings import Settings
 
-_NONE: Final[frozenset[str]] = frozenset()
 _COPY: Final = re.compile(
     rf"((?:metadata|catalog)-{UUID_PATTERN}\.(?:db|dump))(-journal|-wal|-shm)?"
 )
@@ -65,7 +64,7 @@ class BackupOptions:
     links: bool = False
     """Hard-link blobs instead of copying them."""
     verifies: bool = False
-    """Hash every blob in the backup, instead of only comparing its size."""
+    """Hash the blobs in the backup, except sealed files, instead of only comparing their sizes."""
     includes_root_key: bool = False
     patience_seconds: float = PATIENCE_SECONDS
     """Time to wait for running deletions."""
@@ -105,6 +104,7 @@ def take_backup(
                 f"{target} is on another file system than the blobs, where no link can lead: leave"
                 " --link out"
             )
+        suspects = frozenset(each.id for each in before.damaged) if before else frozenset[str]()
         backup_id, begun_at = uuid7(), _now()
         with _kept_if_complete(target):
             with (
@@ -120,7 +120,7 @@ def take_backup(
                         objects.copy_objects,
                         tx,
                         report=report,
-                        suspects=frozenset(one.id for one in before.damaged) if before else _NONE,
+                        suspects=suspects,
                         verifies=options.verifies,
                     )
                     blobs = stores.blobs.copier_to(target / OBJECTS, links=options.links)

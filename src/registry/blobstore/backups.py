@@ -1,9 +1,9 @@
-"""Locks by which a backup holds deletions, and records of when backups ran, for metrics.
+"""The lock with which a backup prevents deletions, and records of when backups ran, for metrics.
 
-A backup is another process, and may write to a folder that the server cannot reach. While the
-backup holds the lock of deletions, no process of this machine deletes an object (for other
-machines: `locks.FleetLocks`). The locks here belong to a descriptor (``flock``), so they end with
-their process.
+A backup is another process, and may write to a folder that the server cannot reach. While a backup
+*holds deletions*, by a lock, no process of this machine deletes an object (for other machines:
+`locks.FleetLocks`). The locks here belong to a descriptor (``flock``), so they end with their
+process.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Final, NamedTuple
 
 from cloudcore.clock import system_clock
 from registry.blobstore.base import DeletionsHeld
-from registry.blobstore.disk.disk_io import open_folder, try_lock
+from registry.blobstore.disk.disk_io import closing_fd, open_folder, try_lock
 
 _FOLDER: Final = "objects"
 PATIENCE_SECONDS: Final = 30.0
@@ -26,7 +26,7 @@ PATIENCE_SECONDS: Final = 30.0
 
 
 class HeldByAnother(Exception):
-    """Another backup holds the deletions."""
+    """Another backup, or a running deletion, holds the lock of deletions."""
 
 
 @contextmanager
@@ -35,32 +35,26 @@ def deleting(root: int) -> Iterator[None]:
 
     Raise `DeletionsHeld` if another process already holds deletions.
     """
-    folder = open_folder(_FOLDER, root)  # a new descriptor: it owns the lock
-    try:
+    with closing_fd(open_folder(_FOLDER, root)) as folder:  # a new descriptor: it owns the lock
         if not try_lock(folder, fcntl.LOCK_SH):
             raise DeletionsHeld
         yield
-    finally:
-        os.close(folder)
 
 
 @contextmanager
 def deletions_held(root: Path, patience_seconds: float = PATIENCE_SECONDS) -> Iterator[None]:
-    """Hold all deletions in the store at `root` during the block. Blocks until running ones end.
+    """Hold all deletions in the store at `root` during the block. Blocks while deletions run.
 
     Raise `HeldByAnother` if running deletions, or another backup, hold the lock for longer than
     `patience_seconds`.
     """
-    folder = os.open(root / _FOLDER, os.O_RDONLY | os.O_DIRECTORY)
-    try:
+    with closing_fd(os.open(root / _FOLDER, os.O_RDONLY | os.O_DIRECTORY)) as folder:
         lock_alone(folder, patience_seconds)
         yield
-    finally:
-        os.close(folder)
 
 
 def lock_alone(descriptor: int, patience_seconds: float) -> None:
-    """Lock a descriptor exclusively; raise `HeldByAnother` if it stays locked too long. Blocks."""
+    """Lock a descriptor exclusively; raise `HeldByAnother` after `patience_seconds`. Blocks."""
     given_up_at = time.monotonic() + patience_seconds
     while not try_lock(descriptor, fcntl.LOCK_EX):
         if time.monotonic() > given_up_at:
@@ -121,24 +115,23 @@ def backup_times(root: Path) -> BackupTimes:
 
 
 def _read(file: Path, *, locked: bool) -> int | None:
-    """Return the time in a record; None if there is none, or no process holds a `locked` one."""
+    """Return the time in a record, or None if there is no record.
+
+    With `locked`, return None also if no process holds the record's lock.
+    """
     try:
         descriptor = os.open(file, os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:
         return None
-    try:
+    with closing_fd(descriptor):
         if locked and try_lock(descriptor, fcntl.LOCK_SH):
             return None
         text = os.read(descriptor, _LONGEST).strip()
-    finally:
-        os.close(descriptor)
     return int(text) if text.isdigit() else None
 
 
 def _lock(descriptor: int) -> None:
     """Lock a record; if another process is just testing the lock, retry once."""
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
+    if not try_lock(descriptor, fcntl.LOCK_EX):
         time.sleep(_LOOK_SECONDS)
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -56,7 +56,7 @@ class DataKey:
     plaintext: bytes = field(repr=False)
     """32 random bytes, made for this object alone."""
     context: bytes
-    """Bound to the sealed bytes beside the object's id, such as its owner; less than 64 KiB."""
+    """Bytes without which the sealed bytes do not decrypt, such as the owner; less than 64 KiB."""
 
     def __post_init__(self) -> None:
         if len(self.plaintext) != _KEY_BYTES:
@@ -111,7 +111,7 @@ class OpenObject(Protocol):
         return self.stream(start, stop)
 
     async def whole(self) -> OpenObject:
-        """Return the committed object, which is closed by `aclose` of this one."""
+        """Return the committed object; `aclose` of this object closes it."""
         return self
 
     async def aclose(self) -> None:
@@ -125,7 +125,7 @@ class Stored(NamedTuple):
     digest: Digest
     """sha256 of the bytes as pushed, under which the object is stored."""
     alias: Digest | None
-    """The verified digest under which it was committed, if that is not sha256; else None."""
+    """The verified digest that the client gave, if that is not sha256; else None."""
     size: int
     stored_size: int
     encoding: str

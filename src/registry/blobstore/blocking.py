@@ -1,6 +1,6 @@
 """The interfaces of blocking stores, whose methods `BlobStore` calls in threads."""
 
-# ruff: noqa: D102 - where no docstring is, the interface of the same call has it
+# ruff: noqa: D102 - methods without a docstring are documented in `store`
 
 from __future__ import annotations
 
@@ -110,4 +110,7 @@ class BlockingFiles(Protocol):
         """Delete an object's bytes; do nothing if it is absent."""
 
     def deleting(self) -> AbstractContextManager[None]:
-        """Prevent backups from beginning in the block; raise `DeletionsHeld` if one is running."""
+        """Prevent backups from beginning during the block.
+
+        Raise `DeletionsHeld` if a backup is running.
+        """

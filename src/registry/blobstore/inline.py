@@ -1,7 +1,7 @@
 """Inline objects: blobs of a few KiB whose stored bytes are in a row of the database.
 
-This module makes and reads the stored bytes, which are those that a file of the object would
-contain: plain, or sealed under its data key.
+This module makes and reads the stored bytes. They are the same as in a file of the object: plain,
+or sealed under its data key.
 """
 
 from __future__ import annotations

@@ -11,15 +11,15 @@ import fcntl
 import logging
 import os
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 from cloudcore.db.opening import is_postgresql
 from cloudcore.errors import Unavailable
 from registry.blobstore.backups import HeldByAnother, lock_alone
 from registry.blobstore.base import DeletionsHeld
-from registry.blobstore.disk.disk_io import disk_errors, make_folder, try_lock
+from registry.blobstore.disk.disk_io import closing_fd, disk_errors, make_folder, try_lock
 from registry.errors import StoreUnavailable
 
 if TYPE_CHECKING:
@@ -45,18 +45,14 @@ class FleetLocks:
 
     @contextmanager
     def deleting(self) -> Iterator[None]:
-        """Prevent backups from beginning in the block, while the connection to the database lasts.
+        """Prevent backups from beginning during the block. A lost connection ends the protection.
 
         Raise `DeletionsHeld` if a backup holds deletions; `StoreUnavailable` if the database cannot
         be reached.
         """
         with ExitStack() as held:
-            try:
-                held.enter_context(self._deletions.shared())
-            except self._taken:
-                raise DeletionsHeld from None
-            except Unavailable as error:
-                raise _not_known(error) from error
+            if not self._enter(self._deletions.shared(), held):
+                raise DeletionsHeld
             yield
 
     @contextmanager
@@ -66,14 +62,7 @@ class FleetLocks:
         Raise `StoreUnavailable` if the database cannot be reached.
         """
         with ExitStack() as held:
-            try:
-                held.enter_context(self._scan.alone())
-            except self._taken:
-                yield False
-                return
-            except Unavailable as error:
-                raise _not_known(error) from error
-            yield True
+            yield self._enter(self._scan.alone(), held)
 
     @contextmanager
     def deletions_held(self, patience_seconds: float) -> Iterator[HeldLock]:
@@ -89,25 +78,24 @@ class FleetLocks:
                 raise HeldByAnother from None
             yield lock
 
+    def _enter(self, lock: AbstractContextManager[object], held: ExitStack) -> bool:
+        """Take a lock until `held` is closed; return False if another process has the lock."""
+        try:
+            held.enter_context(lock)
+        except self._taken:
+            return False
+        except Unavailable as error:
+            _log.warning("%s", error)
+            raise StoreUnavailable(_NOT_KNOWN) from error
+        return True
+
 
 def fleet_locks(database: str, store: str) -> FleetLocks | None:
     """Return the locks that nodes share in the database at a URL; None for SQLite."""
     return FleetLocks(database, store) if is_postgresql(database) else None
 
 
-def _not_known(error: Unavailable) -> StoreUnavailable:
-    _log.warning("%s", error)
-    return StoreUnavailable(_NOT_KNOWN)
-
-
 FOLDER: Final = "locks"
-
-
-class HeldDeletions(Protocol):
-    """A lock on all deletions."""
-
-    def check(self) -> None:
-        """Raise an error if the lock was lost."""
 
 
 class MachineLocks:
@@ -120,7 +108,7 @@ class MachineLocks:
 
     @contextmanager
     def deleting(self) -> Iterator[None]:
-        """Prevent backups from beginning in the block (`FleetLocks.deleting`)."""
+        """Prevent backups from beginning during the block (`FleetLocks.deleting`)."""
         with self._opened(_DELETIONS) as descriptor:
             if not try_lock(descriptor, fcntl.LOCK_SH):
                 raise DeletionsHeld
@@ -133,11 +121,11 @@ class MachineLocks:
             yield try_lock(descriptor, fcntl.LOCK_EX)
 
     @contextmanager
-    def deletions_held(self, patience_seconds: float) -> Iterator[HeldDeletions]:
-        """Hold all deletions in the block; yield the lock (`FleetLocks.deletions_held`)."""
+    def deletions_held(self, patience_seconds: float) -> Iterator[None]:
+        """Hold all deletions during the block (`FleetLocks.deletions_held`)."""
         with self._opened(_DELETIONS) as descriptor:
             lock_alone(descriptor, patience_seconds)
-            yield _Held()
+            yield
 
     @contextmanager
     def _opened(self, name: str) -> Iterator[int]:
@@ -145,17 +133,8 @@ class MachineLocks:
             make_folder(self._folder)
             flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
             descriptor = os.open(self._folder / name, flags, 0o600)
-        try:
+        with closing_fd(descriptor):
             yield descriptor
-        finally:
-            os.close(descriptor)
-
-
-class _Held:
-    """A lock on a file, which cannot be lost."""
-
-    def check(self) -> None:
-        """Do nothing."""
 
 
 StoreLocks = FleetLocks | MachineLocks

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, closing, contextmanager
 from pathlib import Path
 from typing import Final
@@ -37,7 +37,7 @@ async def open_store(settings: Settings, count: Count = count_nothing) -> AsyncI
     Raise `OSError` if a folder cannot be created or opened, `SettingsError` if the store needs a
     package that is not installed.
     """
-    async with _opened(_maker(settings, "blobs", settings.blobs, "", count)) as store:
+    async with _opened(settings, "blobs", settings.blobs, "", count) as store:
         yield store
 
 
@@ -46,7 +46,7 @@ async def open_bucket_store(
     settings: Settings, count: Count = count_nothing
 ) -> AsyncIterator[FileStore]:
     """Open the store with the bytes of buckets, as `open_store` does."""
-    async with _opened(_maker(settings, "buckets", settings.buckets, BUCKETS, count)) as store:
+    async with _opened(settings, "buckets", settings.buckets, BUCKETS, count) as store:
         yield store
 
 
@@ -60,27 +60,21 @@ def open_links(settings: Settings, store: BlobStore) -> Iterator[BlobLinks | Non
         yield links
 
 
-def _maker(
-    settings: Settings, name: str, root: Path, prefix: str, count: Count
-) -> Callable[[], FileStore]:
-    """Return a function that opens the store `name`: below the folder `root`, or in the bucket."""
+def _make(settings: Settings, name: str, root: Path, prefix: str, count: Count) -> FileStore:
+    """Open the store `name`: below the folder `root`, or in the bucket below `prefix`. Blocks."""
     compresses = settings.compression == "on"
-
-    def on_disk() -> FileStore:
+    if not settings.store.store_s3_bucket:
         locks = fleet_locks(settings.database, name)
         return FilesystemStore(root, compresses=compresses, locks=locks)
-
-    def in_bucket() -> FileStore:
-        locks = store_locks(settings.database, settings.data, name)
-        most = settings.store.cache_bytes
-        cache = DiskCache(settings.cache, most, count) if most else None
-        bucket = open_bucket(settings, prefix)
-        folder = settings.data
-        return S3Store(
-            S3Files(bucket, compresses=compresses, locks=locks, cache=cache, folder=folder)
-        )
-
-    return in_bucket if settings.store.store_s3_bucket else on_disk
+    most = settings.store.cache_bytes
+    files = S3Files(
+        open_bucket(settings, prefix),
+        compresses=compresses,
+        locks=store_locks(settings.database, settings.data, name),
+        cache=DiskCache(settings.cache, most, count) if most else None,
+        folder=settings.data,
+    )
+    return S3Store(files)
 
 
 def open_bucket(settings: Settings, prefix: str = "") -> Bucket:
@@ -97,12 +91,13 @@ def folder_of_notes(settings: Settings) -> Path:
 
 
 @asynccontextmanager
-async def _opened(make: Callable[[], FileStore]) -> AsyncIterator[FileStore]:
-    def close(store: FileStore) -> None:
-        store.close()
-
+async def _opened(
+    settings: Settings, name: str, root: Path, prefix: str, count: Count
+) -> AsyncIterator[FileStore]:
+    """Open a store for the block, in a thread (`_make`)."""
     with closing(Threads("opening")) as in_thread:
-        store = await in_thread(make, undo=close)
+        of = settings, name, root, prefix, count
+        store = await in_thread(_make, *of, undo=lambda store: store.close())
         try:
             yield store
         finally:

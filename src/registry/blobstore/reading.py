@@ -73,7 +73,7 @@ class StagedGrowth(NamedTuple):
 
 
 class StagedLook(NamedTuple):
-    """The result of `BlockingGrowing.look`: some bytes, the size so far, and if it is final."""
+    """The result of `BlockingGrowing.look`: bytes, the size so far, and whether it is final."""
 
     part: bytes
     """The bytes at the reader's offset; empty if there are none, or they cannot be read yet."""

@@ -17,7 +17,7 @@ _EDGE_BYTES: Final = 64 * 1024
 class StagedIO:
     """The descriptor of a locked staged file.
 
-    Every method raises `OSError` if the disk fails; a failed flush first calls `on_failed_flush`:
+    Every method raises `OSError` if the disk fails. A failed flush first calls `on_failed_flush`:
     the kernel forgets which pages it lost, so a second flush that succeeds proves nothing.
     """
 
@@ -68,7 +68,7 @@ class StagedIO:
     def rewrite(self, start: int, end: int) -> None:
         """Write a range of the file again, unchanged, so that the next flush includes it.
 
-        The bytes come from the page cache or the disk; the commit finds out if they are wrong.
+        The bytes come from the page cache or the disk; if they are wrong, the commit fails.
         """
         part = bytearray(end - start)
         if os.preadv(self.descriptor, [part], start) != len(part):

@@ -16,17 +16,12 @@ from registry.oci.digest import Digest, Hasher, new_hasher
 IDENTITY: Final = "sha256"
 
 
-def is_canonical_id(name: str) -> bool:
-    """Return True if `name` is a lower-case UUID with dashes."""
-    return is_canonical_uuid(name)
-
-
 def canonical_id(name: str) -> str:
     """Return `name`, an object or upload id, after checking that it is safe in a path.
 
     Raise `ValueError` if it is not a lower-case UUID with dashes, which is a bug in the caller.
     """
-    if not is_canonical_id(name):
+    if not is_canonical_uuid(name):
         raise ValueError("an id of the blob store is a lower-case UUID")
     return name
 
@@ -83,7 +78,7 @@ class State(Enum):
 
 
 def check_held(state: State) -> None:
-    """Raise `StoreUnavailable` for condemned bytes, `ValueError` if otherwise not held."""
+    """Raise `StoreUnavailable` for condemned bytes, `ValueError` for other bytes not held."""
     if state is State.CONDEMNED:
         raise StoreUnavailable("the blob store failed; what was written since is discarded")
     if state is not State.HELD:

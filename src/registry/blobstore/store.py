@@ -36,7 +36,7 @@ from registry.oci.digest import Digest
 
 
 class _Store:
-    """The files of a store. `run` makes blocking calls in a thread, or at once if they do not wait.
+    """The blocking files of a store, and the runner that calls them.
 
     Readers of growing bytes poll for writes of other processes every `look_seconds`.
     """
@@ -126,8 +126,8 @@ class BlobWriter(_Store):
     ) -> Staged:
         """Begin to stage bytes under a new id, sealed with `data_key` if there is one.
 
-        Hash with sha256, and `algorithm` if not None. `is_fresh` promises that the id is unused, so
-        the store may begin only with the first write in the bulk thread, and raise errors there.
+        Hash with sha256, and `algorithm` if not None. `is_fresh` promises that the id is unused.
+        Then nothing happens before the first write, in the bulk thread, which may raise the errors.
 
         Raise `StageBusy` if something is already stored under this id, `StoreUnavailable` if the
         store failed.
@@ -152,7 +152,7 @@ class BlobWriter(_Store):
 
         Raises:
             ObjectUnknown: nothing is staged under this id.
-            StageBusy: another writer has it open.
+            StageBusy: another writer holds the staged bytes.
             StoreUnavailable: the store failed.
 
         """
@@ -198,10 +198,10 @@ class BlobWriter(_Store):
     async def resumable(self, upload_id: str, received: int, *, is_sealed: bool = False) -> int:
         """Return the offset at which an upload with `received` acknowledged bytes can continue.
 
-        It is less than `received` if the store can resume only at whole parts or has lost bytes,
-        and 0 if the store has none of them. An object without a row counts, since `resume` accepts
-        it. Sealed bytes are counted by their stored size, without a key; if there are too few, only
-        full frames count.
+        The offset is less than `received` if the store can resume only at whole parts or has lost
+        bytes, and 0 if the store has no bytes of the upload. An object without a row counts too,
+        since `resume` accepts it. Sealed bytes are counted by their stored size, without a key; if
+        there are too few, only full frames count.
 
         Raise `StoreUnavailable` if the store failed.
         """
@@ -255,7 +255,7 @@ class BlobSweeper(_Store):
         return each_of(self._run, self._blocking.list_ids(partition))
 
     def list_staged(self) -> AsyncIterator[ListedBytes]:
-        """Yield all staged bytes by upload id."""
+        """Yield the staged bytes of each upload."""
         return each_of(self._run, self._blocking.list_staged())
 
     async def set_aside(self, object_id: str, moment: int, *, staged_too: bool = True) -> bool:
@@ -277,7 +277,7 @@ class BlobSweeper(_Store):
     async def take_back(self, object_id: str) -> bool:
         """Turn an orphan back into an object or staged bytes, durably; return False if absent.
 
-        `BlobReader.open` and `BlobWriter.resume` do this for an absent id, since a row names it.
+        `BlobReader.open` and `BlobWriter.resume` do so if the id is absent, since a row names it.
         """
         return await self._run(self._blocking.take_back, object_id)
 
@@ -403,8 +403,8 @@ class Staged:
         `rewind` on any worker need not read the bytes again.
 
         Write more only after the offset was acknowledged. After a failure, this writer can only be
-        closed. The next writer continues at the offset to which this one was rewound; if that is 0,
-        with new bytes.
+        closed. The next writer continues at the offset to which this writer was rewound; if that is
+        0, with new bytes.
         """
         return self._held().flush()
 

@@ -1,6 +1,6 @@
 """Write a piece of a bucket's object, and read consecutive pieces in order."""
 
-# ruff: noqa: D102 - where no docstring is, the interface of the same call has it
+# ruff: noqa: D102 - methods without a docstring are documented in `cloudcore.storage.needs`
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ class StagedPiece:
 
 @dataclass(slots=True)
 class OpenPieces:
-    """A range of consecutive pieces; the first is open, each other is opened when it is reached."""
+    """A range of consecutive pieces. The first is open; later ones are opened when reached."""
 
     store: FileStore
     pieces: Sequence[StoredPiece]
@@ -94,7 +94,7 @@ class OpenPieces:
         return self.stop - self.start
 
     def file_region(self) -> FileRegion | None:
-        """Return the range as a region of the first piece's file; None if it is not all there."""
+        """Return the range as a region of a file; None if several pieces have it, or no file."""
         if self.stop > self.pieces[0].size:
             return None
         return self.first.file_region(self.start, self.stop)
@@ -132,7 +132,7 @@ class OpenPieces:
         await self.first.aclose()
 
     def _spans(self, skipped: int = 0) -> Iterator[tuple[int, int, int]]:
-        """Yield (piece number, start, stop) for the range after `skipped` bytes."""
+        """Yield (piece number, start, stop) for the range without its first `skipped` bytes."""
         at = 0
         for number, piece in enumerate(self.pieces):
             begin, end = max(self.start + skipped - at, 0), min(self.stop - at, piece.size)

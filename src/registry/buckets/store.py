@@ -9,7 +9,7 @@ database is older than the bytes. If too many bytes seem to have no row, the res
 skipped.
 """
 
-# ruff: noqa: D102 - where no docstring is, the interface of the same call has it
+# ruff: noqa: D102 - methods without a docstring are documented in `cloudcore.storage.needs`
 
 from __future__ import annotations
 

@@ -47,12 +47,16 @@ _BATCH: Final = 100
 
 def collection_kind(ctx: ServiceContext, sweeper: BlobSweeper) -> JobKind:
     """Return the job kind of the collector, the only job that gets a `sweeper` to delete bytes."""
-    return RUNS.job_kind(ctx, partial(_step, ctx, sweeper), partial(_count_freed, ctx))
+
+    def count_freed(run: Run) -> None:
+        ctx.count(FREED_BYTES, run.counts["freed_bytes"])
+
+    return RUNS.job_kind(ctx, partial(_step, ctx, sweeper), count_freed)
 
 
 def phases_of(sweeper: BlobSweeper) -> Sequence[Phase]:
     """Return the phases of a run, in order."""
-    # Removal also comes first: it makes room on a full disk before the other phases write rows.
+    # Removal is also the first phase, to make room on a full disk before other phases write rows.
     return partial(_make_room, sweeper), mark, sweep, partial(remove, sweeper)
 
 
@@ -91,16 +95,12 @@ async def _step(ctx: ServiceContext, sweeper: BlobSweeper, run: Run, job: Job) -
         raise StepFailed("INDEX_INCOMPLETE", told, is_permanent=True) from error
     except DatabaseWentBack as error:
         raise StepFailed("DATABASE_WENT_BACK", str(error), is_permanent=True) from error
-    change = partial(_progress, run, Progress({}, done=number, total=len(phases)))
+    progress = Progress({}, done=number, total=len(phases))
+
+    def change(tx: Connection) -> None:
+        progress_run(tx, run.id, progress)
+
     return Next(number, change) if number < len(phases) else Done(change)
-
-
-def _progress(run: Run, progress: Progress, tx: Connection) -> None:
-    progress_run(tx, run.id, progress)
-
-
-def _count_freed(ctx: ServiceContext, run: Run) -> None:
-    ctx.count(FREED_BYTES, run.counts["freed_bytes"])
 
 
 async def mark(ctx: ServiceContext, run: Run) -> bool:

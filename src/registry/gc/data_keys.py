@@ -43,7 +43,7 @@ from registry.services.data_keys import DataKeys
 
 _KEYS: Final = 100
 _BATCH: Final = 500
-"""Objects per transaction; pushes of the same blobs wait for it."""
+"""Objects per transaction; pushes of the same blobs wait for the transaction."""
 _LOGGED_EVERY: Final = 20
 """Batches between two lines in the log."""
 _REST: Final = 2
@@ -107,7 +107,7 @@ class KeyFault(NamedTuple):
 
 
 async def find_key_faults(database: Database) -> list[KeyFault]:
-    """Return blobs whose links, wraps and objects are inconsistent; at most 500 for each fault.
+    """Return blobs whose links, wraps and objects are inconsistent; up to 500 of each kind.
 
     Only faults found in two reads are returned, since a push may have changed the rows meanwhile.
     """
@@ -135,7 +135,7 @@ class WrapCheck:
     _broken: dict[str, KeyFault] = field(default_factory=dict, init=False)
     """The KMS keys in `untried` whose key material cannot be opened, with the first blob found."""
     _first: tuple[str, DataKey] | None = field(default=None, init=False)
-    """(object id, data key) from the first wrap of the last object; its other wraps must match."""
+    """(object id, data key) of the last object, from its first wrap; the others must match it."""
 
     async def run(self) -> AsyncIterator[KeyFault]:
         """Yield the faults; afterwards `untried` has the KMS keys that were unavailable."""
@@ -147,15 +147,15 @@ class WrapCheck:
                     problem_text = f"its data key under the KMS key {wrap.kms_key_id} {problem}"
                     yield KeyFault(wrap.digest, problem_text)
             after = page[-1].object_id, page[-1].kms_key_id
-        if self.wrap_count:  # so the root key is the right one
+        if self.wrap_count:  # other key material has opened, so the root key is the right one
             for kms_key_id, fault in self._broken.items():
                 del self.untried[kms_key_id]
                 yield fault
 
     async def _try(self, wrap: StoredWrap) -> str | None:
-        """Return the fault of a wrap, or None; if its KMS key is unavailable, note it in `untried`.
+        """Return the fault of a wrap, or None. Skip wraps under disabled or deleted KMS keys.
 
-        Skip wraps under disabled or deleted KMS keys.
+        If the KMS key is unavailable, add it to `untried`.
         """
         is_over = len(self.untried) - len(self._broken) >= _MOST_AWAY
         if is_over or wrap.kms_key_id in self.untried:
@@ -173,7 +173,8 @@ class WrapCheck:
         self.wrap_count += 1
         first = self._first
         if first is not None and first[0] == wrap.object_id:
-            return _compared(data_key, first[1])
+            is_same = hmac.compare_digest(data_key.plaintext, first[1].plaintext)
+            return None if is_same else "is another one than under its other keys"
         self._first = wrap.object_id, data_key
         return await self._open_bytes(wrap, data_key)
 
@@ -207,8 +208,3 @@ class WrapCheck:
         except (ObjectUnknown, StoreUnavailable):
             return None
         return None
-
-
-def _compared(data_key: DataKey, other: DataKey) -> str | None:
-    is_same = hmac.compare_digest(data_key.plaintext, other.plaintext)
-    return None if is_same else "is another one than under its other keys"

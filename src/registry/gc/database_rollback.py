@@ -53,9 +53,9 @@ class DatabaseWentBack(Exception):
 
 
 async def check_generation(ctx: ServiceContext, sweeper: BlobSweeper) -> None:
-    """Check that this database was the last one used with the blobs, and is no older copy of it.
+    """Raise `DatabaseWentBack` if the database lacks the generation that the store has saved.
 
-    Raise `DatabaseWentBack` if the database is older, or another one.
+    Then the database is an older copy, or another one.
     """
     noted = await sweeper.generation()
     if noted is not None and not await ctx.database.read(generations.is_known, noted):
@@ -65,7 +65,7 @@ async def check_generation(ctx: ServiceContext, sweeper: BlobSweeper) -> None:
 async def renew_generation(ctx: ServiceContext, sweeper: BlobSweeper) -> None:
     """Begin a new generation, in the database and then in the store.
 
-    Raise `DatabaseWentBack` if the database lacks the store's generation, which then stays.
+    Raise `DatabaseWentBack` if the database lacks the store's generation; then change nothing.
     """
     noted, new = await sweeper.generation(), ctx.new_id()
     if not await ctx.database.write(generations.follow, noted, new, ctx.clock()):
@@ -74,7 +74,7 @@ async def renew_generation(ctx: ServiceContext, sweeper: BlobSweeper) -> None:
 
 
 async def accept_database(ctx: ServiceContext, sweeper: BlobSweeper) -> None:
-    """Accept this database as the right one; then stored bytes without a row count as orphans."""
+    """Accept this database as the right one; from then on, bytes without a row are orphans."""
     new = ctx.new_id()
     await ctx.database.write(generations.accept, new, ctx.clock())
     await sweeper.note_generation(new)
@@ -123,7 +123,7 @@ class Generations:
     async def go_on(self) -> None:
         """Begin a generation if there are new objects or uploads, or if the last one is too old.
 
-        So an older copy of the database is detected, unless nothing was pushed after it was made.
+        So an older copy of the database is detected if anything was pushed after it was made.
         """
         newest = await self._ctx.database.read(generations.newest_owner)
         if newest != self._newest or self._renewed_at + _LONGEST <= self._ctx.clock():

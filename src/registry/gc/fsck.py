@@ -6,19 +6,20 @@ Each finding begins with the invariant that is violated:
 - I2      an upload session's acknowledged bytes are staged
 - I3      the bytes of every manifest exist and have its digest, and it has all its edges
 - I4      every tag points to a manifest, every link to an object
-- I6      stored bytes have a row, except those of an upload in progress; the orphan scan sets
-          others aside, so they are no violation; inline bytes always have one
+- I6      stored bytes have a row, except those of an upload in progress; bytes without a row are
+          orphans, which the orphan scan sets aside, and no violation; inline bytes always have a
+          row
 - I7      a sealed blob has a data key under the key of each of its links and deleted images, and
           under no other; a plain or shredded one has none; and if the keys of the install are at
           hand, each data key under an enabled key opens, and opens the blob's bytes
 - I8      every counter equals its recount
 - B1      the bytes of every piece of an object in a bucket exist, have its size, and its checksum
-- B2      what is counted of a bucket, and of an account's bytes in buckets, equals its recount
+- B2      the counts of a bucket, and of an account's bytes in buckets, equal their recounts
 
 The check may run beside a serving registry: objects and sessions that look wrong are checked again
 before they are reported, since a push or a deletion may have changed them. The check writes only
 marks: it marks damaged objects and pieces, so that a push of the same bytes heals them, and removes
-the marks of intact ones.
+the marks of intact objects and pieces.
 
 Once a day the server recounts the stored bytes of accounts and corrects wrong numbers
 (`recount_bytes`). Each change of an object changes the number in the same transaction, so a wrong
@@ -134,7 +135,6 @@ async def check(
     await _check_counts(database, report)
     await _check_keys(database, store, data_keys, report)
     await _check_staged(database, store, clock, report)
-    await _check_strays(database, report)
     if buckets is not None:
         total_pieces = (await database.read(PIECES.stored_rows.totals, 0)).objects
 
@@ -218,21 +218,15 @@ async def _check_staged(
     if lost:  # a request may have changed or ended a session after its row was read
         still_lost = await _lost_bytes(database, store, clock)
         report.violations += [finding for finding in lost if finding in still_lost]
-    async for found in store.list_staged():
-        if await _is_orphan(database, store, clock, found.object_id):
-            subject = f"staged bytes {found.object_id}"
-            report.orphans.append(
-                Finding("I6", subject, f"{found.stored_size} bytes of no session")
-            )
-    async for found in store.list_objects():
-        if await _is_orphan(database, store, clock, found.object_id):
-            subject = f"object {found.object_id}"
-            report.orphans.append(Finding("I6", subject, f"{found.stored_size} bytes of no blob"))
-
-
-async def _check_strays(database: Database, report: FsckReport) -> None:
-    """Report inline bytes without an object, which should never exist."""
-    for stray in await database.read(inline.stray_bodies, _PAGE):
+    for listing, kind, owner in (
+        (store.list_staged(), "staged bytes", "session"),
+        (store.list_objects(), "object", "blob"),
+    ):
+        async for found in listing:
+            if await _is_orphan(database, store, clock, found.object_id):
+                problem = f"{found.stored_size} bytes of no {owner}"
+                report.orphans.append(Finding("I6", f"{kind} {found.object_id}", problem))
+    for stray in await database.read(inline.stray_bodies, _PAGE):  # these should never exist
         problem = f"{stray.stored_size} bytes of no blob"
         report.violations.append(Finding("I6", f"inline bytes {stray.stored_id}", problem))
 

@@ -121,7 +121,7 @@ Ts = TypeVarTuple("Ts")
 
 NO_LIMIT: Final = 0
 VERIFYING: Final = Threads("verifying")
-"""For reading whole objects, which takes long, and waits for the pace."""
+"""Threads that read whole objects, which takes long, and may wait for a `Pace`."""
 
 
 class ReadingStopped(Exception):
@@ -243,8 +243,9 @@ class ObjectCheck(Generic[F]):
     reads: bool = True
     """False to check only presence and size of the objects' bytes."""
     total: int | None = None
-    """Total number of objects for the progress, or None; `read_before` is added to its bytes."""
+    """Total number of objects, for `on_progress`; None if unknown."""
     read_before: int = 0
+    """Bytes that were read before this check; added to those in `on_progress`."""
     object_count: int = field(default=0, init=False)
     read_bytes: int = field(default=0, init=False)
     _verified: list[ObjectRow] = field(default_factory=list, init=False)
@@ -327,7 +328,6 @@ async def inspect(store: BlobReader, row: ObjectRow, pace: Pace, *, reads: bool)
 
 
 async def _inspect_body(row: ObjectRow, pace: Pace, *, reads: bool) -> ObjectState:
-    """Inspect an object whose stored bytes are in the database."""
     if row.body is None:
         return ObjectState("its bytes are gone", damage.ABSENT)
     if len(row.body) != row.stored_size:

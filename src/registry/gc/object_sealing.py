@@ -81,20 +81,13 @@ class Sealer:
             return obstacle
         data_key = self.data_keys.new(row.account_id)
         try:
-            if row.is_inline:
-                stored = self._seal_body(row, data_key)
+            if row.is_inline:  # it stays inline
+                digest, new_id = Digest(row.digest), self.ctx.new_id()
+                stored = store_inline(row.body or b"", digest, new_id, data_key)
                 return await self._switch(row, stored, data_key, keys)
             return await self._seal_file(row, data_key, keys)
-        except _SourceFailed:
+        except (_SourceFailed, DigestMismatch):
             return await self._report(row)
-
-    def _seal_body(self, row: ObjectRow, data_key: DataKey) -> Stored:
-        """Seal the bytes of an inline object, which stays inline."""
-        try:
-            body = row.body or b""
-            return store_inline(body, Digest(row.digest), self.ctx.new_id(), data_key)
-        except DigestMismatch as error:
-            raise _SourceFailed from error
 
     async def _seal_file(
         self, row: ObjectRow, data_key: DataKey, keys: Sequence[SharedKey]
@@ -210,7 +203,8 @@ def _switch(
 ) -> bool:
     """Write all rows of the switch; return False if the object was deleted or has other bytes.
 
-    Raise `_KeysChanged` if the object needs a KMS key without a wrap, or one is no longer enabled.
+    Raise `_KeysChanged` if `wraps` lacks a KMS key that the object needs, or such a key is no
+    longer enabled, or no repository has the object.
     """
     new = new_object(stored)._replace(id=row.id)
     if not switch_bytes(tx, row.account_id, row.stored_id, new, quarantined_id, now):

@@ -38,15 +38,15 @@ _BATCH: Final = 500
 SETTLED: Final = 300 * MICROSECONDS
 """Age in microseconds below which bytes are skipped: they are most likely being written."""
 _SUSPICIOUS: Final = 20
-"""Number of orphans in a place that crashes may explain."""
+"""Maximum number of orphans in a place that crashes may explain."""
 _SUSPICIOUS_SHARE: Final = 10
-"""One orphan in this many files is also allowed, if that is more."""
+"""One orphan in this many files may also be explained by crashes, if that is more."""
 _SAMPLE: Final = 1000
 """Number of files to count, if there are as many, before any file is taken for an orphan."""
 _NEW: Final = 3
-"""Number of orphans newer than every row that crashes may explain."""
+"""Maximum number of orphans newer than every row that crashes may explain."""
 
-_log = logging.getLogger("registry.gc.orphans")  # the name by which operators filter
+_log = logging.getLogger(__name__)
 
 
 class FoundOrphans(NamedTuple):
@@ -213,9 +213,10 @@ def blobs_of(ctx: ServiceContext, sweeper: BlobSweeper) -> Tenant:
 def due_places(
     sweeper: BlobSweeper, now: int, since: int | None
 ) -> Iterator[tuple[Sequence[str], int]]:
-    """Yield the places to scan in a turn, with the time since which files are checked (0 for all).
+    """Yield (places, begun) for a turn: scan the files there that were begun at `begun` or later.
 
-    Pass `since` only in the first turn of a process.
+    Times are in microseconds since the epoch; 0 means all files. `since` is None except in the
+    first turn of a process, which also scans the files of all partitions begun since then.
     """
     partitions = sweeper.partitions()
     yield [STAGED], 0
@@ -389,7 +390,7 @@ async def is_right_database(ctx: ServiceContext, sweeper: BlobSweeper) -> bool:
 def _other_partitions(
     partitions: Sequence[str], place: str, places: Sequence[str]
 ) -> Iterator[str]:
-    """Yield the partitions that are not in `places`, from the one after `place` on."""
+    """Yield the partitions that are not in `places`; begin after the partition `place`."""
     start = partitions.index(place) + 1 if place in partitions else 0
     every = (*partitions[start:], *partitions[:start])
     return (other for other in every if other not in places)

@@ -86,10 +86,10 @@ async def discard_expired_uploads(ctx: ServiceContext) -> int:
     """End every expired upload session; return the number ended.
 
     Sessions that a request is writing to are skipped: the request will extend them. The lease is
-    taken first, so that an earlier holder can record nothing. The bytes are deleted before the row,
-    so that after a crash the next run ends the session. Bytes that already became an object stay
-    without a row, since a later state of the database may use them; so do bytes that an earlier
-    holder has open. The orphan scan sets both aside.
+    taken first, so that an earlier holder of the lease can write no row. The bytes are deleted
+    before the row, so that after a crash the next run ends the session. Two kinds of bytes stay
+    without a row, until the orphan scan sets them aside: bytes that already became an object, which
+    a later state of the database may use, and bytes that an earlier holder has open.
 
     Raise `StoreUnavailable` if the store failed for some sessions, after all others were tried.
     """

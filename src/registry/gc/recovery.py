@@ -33,7 +33,7 @@ from registry.metadata.collector import collection
 from registry.metadata.collector.collection import Swept
 from registry.metadata.encryption_bindings import effective_key
 from registry.metadata.quotas import add_bytes
-from registry.oci.digest import new_hasher
+from registry.oci.digest import Hasher, new_hasher
 from registry.services.blobs.deduplication import (
     CheckedCopy,
     NotWrapped,
@@ -67,7 +67,8 @@ async def recover_blob(
     Raises:
         BlobUnknown: no such blob is in quarantine, or its removal has begun.
         DigestMismatch: the quarantined bytes are damaged.
-        KmsKeyDisabled: no KMS key opens its data key now, or the repository's cannot be used.
+        KmsKeyDisabled: no KMS key opens the blob's data key now, or the repository's KMS key cannot
+            be used.
         NameUnknown: the repository was deleted meanwhile.
         Unavailable: the provider of a KMS key is unavailable.
 
@@ -128,7 +129,7 @@ def _recover(
         tx, account_id, kept.stored_id, new._replace(id=kept.id), made, new_id(), now
     ):
         after = _own_target(tx, repository_id, found, made, kept.id)
-    else:  # some repository could not read the recovered bytes: let it keep what it has
+    else:  # a repository has no usable key for the recovered bytes, so its object stays as it is
         blobs.retire_object(tx, account_id, kept.id)
         current = blobs.keep_object(tx, account_id, new, now)
         after = _own_target(tx, repository_id, found, made, current.id)
@@ -243,13 +244,12 @@ async def _verify(ctx: ServiceContext, swept: Swept, data_key: DataKey | None) -
     """
     is_closed = swept.encoding != PLAIN and data_key is None
     try:
-        stored = await (_open_stored(ctx, swept) if is_closed else _open(ctx, swept, data_key))
-        async with aclosing(stored):
+        async with aclosing(await _open(ctx, swept, data_key, is_closed=is_closed)) as opened:
             if is_closed:
-                actual = await VERIFYING(_checksum, stored)
+                actual = await VERIFYING(_hash, opened, blake3())
                 is_whole = actual == swept.checksum
             else:
-                actual = await VERIFYING(_digest, stored)
+                actual = f"sha256:{await VERIFYING(_hash, opened, new_hasher('sha256'))}"
                 is_whole = actual == swept.digest
     except ObjectUnknown:
         raise unknown_in_quarantine(swept.digest) from None
@@ -263,29 +263,20 @@ async def _verify(ctx: ServiceContext, swept: Swept, data_key: DataKey | None) -
         raise DigestMismatch(f"its bytes hash to {actual}")
 
 
-async def _open(ctx: ServiceContext, swept: Swept, data_key: DataKey | None) -> OpenObject:
-    if not swept.is_inline:
-        return await ctx.reader.open(swept.stored_id, swept.size, data_key)
-    body = await ctx.database.read(read_body, swept.stored_id)
-    return open_inline(body, swept.stored_id, swept.size, data_key)
+async def _open(
+    ctx: ServiceContext, swept: Swept, data_key: DataKey | None, *, is_closed: bool
+) -> OpenObject:
+    """Open quarantined bytes; if `is_closed`, as they are stored, without their data key."""
+    size = swept.stored_size if is_closed else swept.size
+    if swept.is_inline:
+        body = await ctx.database.read(read_body, swept.stored_id)
+        return open_inline(body, swept.stored_id, size, data_key)
+    if is_closed:
+        return await ctx.reader.open_stored(swept.stored_id, size)
+    return await ctx.reader.open(swept.stored_id, size, data_key)
 
 
-async def _open_stored(ctx: ServiceContext, swept: Swept) -> OpenObject:
-    if not swept.is_inline:
-        return await ctx.reader.open_stored(swept.stored_id, swept.stored_size)
-    body = await ctx.database.read(read_body, swept.stored_id)
-    return open_inline(body, swept.stored_id, swept.stored_size)
-
-
-def _digest(opened: OpenObject) -> str:
-    hasher = new_hasher("sha256")
-    for view in opened.chunks():
-        hasher.update(view)
-    return f"sha256:{hasher.hexdigest()}"
-
-
-def _checksum(opened: OpenObject) -> str:
-    hasher = blake3()
+def _hash(opened: OpenObject, hasher: Hasher) -> str:
     for view in opened.chunks():
         hasher.update(view)
     return hasher.hexdigest()

@@ -67,7 +67,7 @@ _log = logging.getLogger(__name__)
 def scrub_chores(
     ctx: ServiceContext, store: BlobStore, scrubbing: Scrubbing, buckets: BlobStore | None = None
 ) -> Sequence[Scheduled]:
-    """Return the chores of the scrub, including that of `buckets`; empty if the scrub is off."""
+    """Return the chores that scrub `store` and, if given, `buckets`; empty if the scrub is off."""
     if not scrubbing.scrub_rate_bytes:
         return ()
     objects = ObjectScrub(ctx, store, scrubbing, buckets)
@@ -182,7 +182,7 @@ async def scrub_manifests(ctx: ServiceContext, scrubbing: Scrubbing) -> int:
     async for found in check.run(all_manifests(ctx.database)):
         damaged += 1
         for image in found.images[:_LOGGED]:
-            with suppress(NotFound):  # it logs, and counts each manifest once
+            with suppress(NotFound):  # `check` logs the damage, and counts each manifest once
                 await ctx.manifest_damage.check(
                     found.manifest.body,
                     found.manifest.digest,
@@ -200,7 +200,7 @@ class ScrubStatus(NamedTuple):
 
     blobs: StoredTotals
     oldest_at: int | None
-    """The time at which the blob verified longest ago was verified; None without blobs."""
+    """The least `verified_at` of all undamaged blobs; None if there are none."""
     turn_ended_at: int | None
     is_failed: bool
     """True if the last turn failed."""
@@ -214,8 +214,7 @@ async def scrub_status(database: Database, since: int) -> ScrubStatus:
 
 
 def _status(tx: Connection, since: int) -> ScrubStatus:
-    turns = [each for each in chores(tx) if each.name == OBJECT_CHORE]
-    turn = turns[0] if turns else None
+    turn = next((each for each in chores(tx) if each.name == OBJECT_CHORE), None)
     return ScrubStatus(
         BLOBS.stored_rows.totals(tx, since),
         oldest_at=scrub.oldest_verified_at(tx),
@@ -270,7 +269,7 @@ async def scrub_all(
     report = ScrubReport()
     is_whole = not scope.repository_ids
     total = (await database.read(audit.totals))[0] if is_whole and not scope.older_than else None
-    # A blob that is pushed from now on is verified by its push.
+    # Blobs that are pushed from now on need no check: the push verifies them.
     rows = _objects(database, scope, clock() - scope.older_than)
 
     objects = ObjectCheck(

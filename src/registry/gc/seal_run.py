@@ -11,6 +11,7 @@ import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import KW_ONLY, dataclass, field
+from functools import partial
 from typing import Final, NamedTuple
 
 from cloudcore.db.base import Connection, Database
@@ -89,12 +90,8 @@ class SealTurns:
             _log.error("no blob is sealed: %s", error)
             return 0
         report = SealReport()
-
-        def note(found: FoundDamage) -> None:
-            report_damage(ctx, found)
-
         pace = self.new_pace(self.bytes_per_second)
-        sealer = Sealer(ctx, ctx.data_keys, self.store, pace, note)
+        sealer = Sealer(ctx, ctx.data_keys, self.store, pace, partial(report_damage, ctx))
         counted = [0, 0]
 
         def count() -> None:

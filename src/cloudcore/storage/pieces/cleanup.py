@@ -71,5 +71,5 @@ async def _delete(needs: StorageNeeds, pieces: Sequence[Condemned]) -> list[str]
 
 
 async def scan_bytes(needs: StorageNeeds) -> None:
-    """Quarantine stored bytes that have no row."""
+    """Scan the next part of the store, and quarantine bytes that have no row."""
     await needs.bytes.scan(lambda ids: needs.database.read(rows.owned, ids))

@@ -1,4 +1,4 @@
-"""The KMS keys of pieces: count what a KMS key seals, rewrap pieces, and shred them.
+"""The KMS keys of pieces: count the pieces under a KMS key, rewrap pieces, and shred pieces.
 
 Each piece has one data key, wrapped under one KMS key. So only that KMS key opens the piece, and
 deleting the KMS key makes the piece unreadable.
@@ -48,8 +48,8 @@ class KeyedPieces(NamedTuple):
     objects: int
 
 
-# The least encoding of a key's pieces is one look into an index, also where keys have millions of
-# shredded ones; of a join, PostgreSQL reads all pieces.
+# An index finds the least encoding of a key's pieces in one lookup, even if millions of them are
+# shredded. With a join, PostgreSQL would read all pieces.
 _least: Final = select(func.min(_p.encoding)).where(_p.kms_key_id == _keys.c.id).scalar_subquery()
 _CLOSED_KEY: Final = paged(
     select(_keys.c.id).where(_keys.c.state == sql("'deleted'"), _least == sql("'sealed'"))
@@ -122,7 +122,7 @@ _COUNT_BOUND: Final = Statement(select(func.count()).select_from(storage_buckets
 
 
 def list_closed(tx: Connection, limit: int) -> list[Condemned]:
-    """Return pieces, not yet shredded, of a deleted KMS key of any account; empty if none."""
+    """Return up to `limit` pieces, not yet shredded, of one deleted KMS key of any account."""
     key = tx.row(_CLOSED_KEY, limit=1)
     if key is None:
         return []
@@ -137,7 +137,10 @@ def shred(tx: Connection, piece_ids: Sequence[str]) -> None:
 def rewrap(
     tx: Connection, account_id: str, piece: StoredPiece, kms_key_id: str, wrapped: bytes
 ) -> bool:
-    """Replace the wrap of a piece; return False if it is gone, shredded, or has another KMS key."""
+    """Replace the wrap of a piece; return False if the piece's KMS key has changed meanwhile.
+
+    Return False also if the piece was deleted or shredded.
+    """
     keys = {"before": piece.kms_key_id, "new_key_id": kms_key_id, "wrapped": wrapped}
     return tx.execute(_REWRAP, account_id=account_id, piece_id=piece.id, **keys) == 1
 
@@ -151,10 +154,11 @@ def list_pieces(
     *,
     of_objects: bool,
 ) -> list[tuple[tuple[str, int], StoredPiece]]:
-    """Return (position, piece) of a bucket's pieces after the position `after`, without bodies.
+    """Return (position, piece) of up to `limit` pieces of a bucket, without inline bytes.
 
-    With `of_objects`, they are those of objects, with positions (key, number), else the parts of
-    uploads, with positions (upload id, number). They are sorted by position.
+    With `of_objects`, return the pieces of objects, whose position is (key, number); else the parts
+    of uploads, whose position is (upload id, number). The pieces are sorted by position, and come
+    after the position `after`.
     """
     position, number = after
     rows = tx.rows(
@@ -181,7 +185,7 @@ def count_under(tx: Connection, account_id: str, kms_key_id: str, most: int) -> 
 def bound_buckets(
     tx: Connection, account_id: str, kms_key_id: str, limit: int
 ) -> tuple[int, list[tuple[str, str]]]:
-    """Return the number of buckets bound to a KMS key, and (id, name) of the first ones by name."""
+    """Return the number of buckets bound to a KMS key, and (id, name) of the first `limit`."""
     of = {"account_id": account_id, "kms_key_id": kms_key_id}
     rows = tx.rows(_BOUND, **of, limit=limit)
     return count(tx, _COUNT_BOUND, **of), [(row[0], row[1]) for row in rows]

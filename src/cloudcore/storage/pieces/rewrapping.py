@@ -30,7 +30,7 @@ from cloudcore.wire import RFC3339, ResponseBody, rfc3339
 KIND: Final = "storage.rewrap"
 KEPT_SECONDS: Final = 90 * 24 * 3600
 PORTION: Final = 200
-"""Pieces that one step looks at."""
+"""Maximum pieces per step."""
 
 _log = logging.getLogger(__name__)
 
@@ -147,7 +147,10 @@ def _read(needs: StorageNeeds, tx: Connection, run: Run, cursor: object) -> UseP
 
 
 def _target(tx: Connection, needs: StorageNeeds, bucket: Bucket | None) -> str:
-    """Return the id of the KMS key that a bucket is bound to, or of the account's platform key."""
+    """Return the id of the KMS key that a bucket is bound to, or of the account's platform key.
+
+    Raise `StepFailed` if the bucket was deleted, or there is no platform key.
+    """
     if bucket is None:
         raise StepFailed("BUCKET_DELETED", "the bucket is gone", is_permanent=True)
     if bucket.kms_key_id is not None:

@@ -194,7 +194,7 @@ def find_part(tx: Connection, account_id: str, upload_id: str, number: int) -> P
 def list_parts(
     tx: Connection, account_id: str, upload_id: str, after: int, limit: int
 ) -> list[Piece]:
-    """Return up to `limit` parts numbered above `after`, without bytes and keys, by number."""
+    """Return up to `limit` parts numbered above `after`, without bytes and keys, in order."""
     of = {"account_id": account_id, "upload_id": upload_id}
     return find_all(tx, _piece, _LIST_PARTS, **of, after=after, limit=limit)
 
@@ -238,12 +238,12 @@ def move_parts(
 
 
 def list_condemned(tx: Connection, before: int, limit: int) -> list[Condemned]:
-    """Return up to `limit` pieces of all accounts condemned before a time, oldest first."""
+    """Return up to `limit` pieces condemned before a time, of any account, oldest first."""
     return find_all(tx, condemned_of, _LIST_CONDEMNED, before=before, limit=limit)
 
 
 def forget_condemned(tx: Connection, piece_ids: Sequence[str]) -> None:
-    """Delete the rows of condemned pieces whose bytes were deleted, and subtract their bytes."""
+    """Delete the rows of condemned pieces whose bytes were deleted, and lower the usage."""
     sizes: Counter[str] = Counter()
     for account_id, size in tx.rows(_FORGET, ids=text_list(piece_ids)):
         sizes[account_id] += size

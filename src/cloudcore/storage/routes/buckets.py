@@ -245,10 +245,8 @@ async def put_bucket_cors(
     bucket: FromPath[str], data: JSONBody[CorsRules], ctx: Context
 ) -> Reply[CorsRules]:
     """Replace the CORS rules of a bucket. They apply to web pages that use the S3 endpoint."""
-    found, rules = (
-        await buckets.authorized_bucket(ctx, bucket),
-        [CorsRule(**structs.asdict(each)) for each in data.cors_rules],
-    )
+    found = await buckets.authorized_bucket(ctx, bucket)
+    rules = [CorsRule(**structs.asdict(each)) for each in data.cors_rules]
 
     def change(tx: Connection) -> Bucket:
         return buckets.put_cors(tx, found, rules, ctx.clock())

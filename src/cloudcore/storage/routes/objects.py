@@ -351,7 +351,7 @@ async def _whole(body: bytes) -> AsyncGenerator[bytes, None]:
 
 
 async def _few_bytes(stream: RequestStream) -> bytes:
-    """Return a short body; raise `PayloadTooLarge` if it is longer than any set of tags."""
+    """Return the body; raise `PayloadTooLarge` if it is longer than `_MAX_TAGS_BYTES`."""
     found = bytearray()
     async for part in stream:
         found += part
@@ -361,7 +361,10 @@ async def _few_bytes(stream: RequestStream) -> bytes:
 
 
 def _write_conditions(headers: Mapping[str, str]) -> RequestConditions:
-    """Return the conditions of a write; refuse conditions and checksums that are not supported."""
+    """Return the conditions of a write.
+
+    Raise `InvalidInput` for a header with a condition or checksum that is not supported.
+    """
     for name in headers:
         if name in _UNCHECKED or name.startswith("x-amz-checksum-"):
             raise InvalidInput(f"the header {name} is not supported here", header=name)

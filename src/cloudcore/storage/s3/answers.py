@@ -1,12 +1,12 @@
-"""The answers of the S3 endpoint: XML documents, errors and objects, and how to send them.
+"""The responses of the S3 endpoint: XML documents, errors and objects, and how to send them.
 
 XML is written by hand: keys may contain control characters, which ElementTree writes unescaped; S3
 writes them as character references, which clients can read.
 
-Proxies and clients close a silent connection. So if a copy takes long, its answer begins before the
-copy ends, as in AWS: status 200, the XML declaration, and then from time to time a space, which XML
-allows there. The document that follows has the result, even if that is an error; S3 clients know
-that they must read it despite the status 200.
+Proxies and clients close a silent connection. So the response to a long copy begins before the copy
+ends, as in AWS: status 200, the XML declaration, and a space every `EVERY_SECONDS`, which XML
+allows there. A document with the result follows. S3 clients read this document despite the status
+200, as it may be an error.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def escape(value: str) -> str:
 
 
 def document(name: str, content: Iterable[str], *, namespace: bool = True) -> bytes:
-    """Return a complete XML document."""
+    """Return a complete XML document, encoded as UTF-8."""
     opening = f'{name} xmlns="{NAMESPACE}"' if namespace else name
     return f"{DECLARATION}<{opening}>{''.join(content)}</{name}>".encode("utf-8", "replace")
 
@@ -63,7 +63,7 @@ _XML: Final = ("content-type", "application/xml")
 _BULK_BYTES: Final = 1024 * 1024
 """Size from which a bulk thread produces a body that ``sendfile`` cannot send."""
 
-# By the names of the classes of errors, from the most special on.
+# S3 error codes by the name of an exception class or of its base class (`s3_error`).
 _CODES: Final = {
     "ConditionFailed": "PreconditionFailed",
     "InvalidPartNumber": "InvalidArgument",
@@ -155,7 +155,10 @@ def server_refusal(status: int, message: str, request_id: str) -> bytes:
 
 
 def s3_error(error: PlatformError) -> S3Error:
-    """Convert an error to S3's form; the code is the class's name, unless `_CODES` has another."""
+    """Convert an error to an `S3Error`; the code is the class's name, unless `_CODES` has another.
+
+    If there is no code for the class, that of the nearest base class is used.
+    """
     names = [each.__name__ for each in type(error).__mro__]
     code = next(_CODES.get(name) or name for name in names if name in _CODES or name in STATUS_OF)
     retry_after = getattr(error, "retry_after", None)
@@ -212,7 +215,7 @@ async def send_answer(scope: Scope, send: Send, answer: Answer, request_id: str)
 
 
 def is_streamed(scope: Scope, body: OpenBytes) -> bool:
-    """Return True if the event loop must send an object's bytes, as there is no faster way."""
+    """Return True if the event loop must send the bytes: no bulk thread or ``sendfile`` can."""
     extensions = scope.get("extensions", {})
     if body.length >= _BULK_BYTES and "entrepot.send_parts" in extensions:
         return False

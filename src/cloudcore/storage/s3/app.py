@@ -100,17 +100,12 @@ class S3Endpoint:
             _log.exception("unexpected failure", extra={"request_id": request_id})
             failure = S3Error("InternalError", "We encountered an internal error.")
             answer = answers.refusal(failure, resource, request_id)
-        if request is not None and "origin" in request.headers:
-            answer = await self._marked(request, answer)
+        if request is not None:
+            try:
+                answer = await with_cors(self._needs.storage, self._region, request, answer)
+            except PlatformError as error:  # the answer stands, but no page may read it
+                _log.warning("%s", error.message)
         return answer
-
-    async def _marked(self, request: S3Request, answer: answers.Answer) -> answers.Answer:
-        """Add the CORS headers for the requesting page to an answer, if a CORS rule allows that."""
-        try:
-            return await with_cors(self._needs.storage, self._region, request, answer)
-        except PlatformError as error:  # the answer stands, but no page may read it
-            _log.warning("%s", error.message)
-            return answer
 
     @property
     def _region(self) -> str:

@@ -72,7 +72,7 @@ async def get_bucket_acl(call: S3Call) -> Answer:
 
 
 async def put_bucket_acl(call: S3Call) -> Answer:
-    """PutBucketAcl: accept the list that gives the owner full control, which changes nothing."""
+    """PutBucketAcl: accept only full control for the owner, which changes nothing."""
     await check_acl(call)
     return empty()
 
@@ -160,7 +160,7 @@ def _refuse(code: str) -> Handler:
 
 
 def _list(name: str) -> Handler:
-    """Return a handler for a list of configurations, which is always empty, or for one by id."""
+    """Return a handler for an empty list of configurations; a request for one by id is refused."""
 
     async def list_none(call: S3Call) -> Answer:
         if "id" in call.request.fields:
@@ -198,7 +198,6 @@ def _keep(name: str, texts: Mapping[str, str]) -> Handler:
 
 
 async def _delete_nothing(_call: S3Call) -> Answer:
-    """Accept the deletion of a configuration that no bucket has."""
     return empty(204)
 
 

@@ -47,7 +47,7 @@ class S3Call:
     form: PostForm | None = None
     """The form of a PostObject; `receive` yields the body of the request from its start."""
     now: int = field(init=False)
-    """When the call was received."""
+    """When the call was received, in microseconds since the epoch."""
     bucket: Bucket = field(init=False)
     """The request's bucket, set by `find_bucket`."""
 
@@ -77,19 +77,19 @@ class S3Call:
     def number(self, name: str, least: int, most: int) -> int | None:
         """Return an integer in the query, or None if it is absent.
 
-        Raise `S3Error` if it is malformed or out of range.
+        Raise `S3Error` if the value is malformed, or not from `least` to `most`.
         """
         return _number(name, self.request.fields.get(name), least, most)
 
     def limit(self, name: str) -> int:
-        """Return the maximum number of rows in the answer: the query's number, at most 1,000."""
+        """Return the maximum rows of the response: the query parameter `name`, at most 1,000."""
         asked = self.number(name, 0, MAX_NUMBER)
         return MAX_LISTED if asked is None else min(asked, MAX_LISTED)
 
     def header_number(self, name: str) -> int | None:
         """Return an integer in a header, or None if it is absent.
 
-        Raise `S3Error` if it is malformed.
+        Raise `S3Error` if the value is malformed or larger than `MAX_NUMBER`.
         """
         return _number(name, self.header(name), 0, MAX_NUMBER)
 
@@ -100,7 +100,10 @@ class S3Call:
     async def change(
         self, change: Callable[[Connection, *Ts], T], *arguments: *Ts, **noted: str
     ) -> T:
-        """Run a change in one transaction with its audit event; `noted` are the event details."""
+        """Call `change` in a transaction that also writes the audit event; return its result.
+
+        `noted` are details for the event.
+        """
 
         def run(tx: Connection) -> T:
             self.ctx.details.update(noted)
@@ -109,12 +112,12 @@ class S3Call:
         return await self.ctx.database.write(run)
 
     async def find_bucket(self) -> Bucket:
-        """Return the request's bucket after authorizing the operation on it, or on the object.
+        """Authorize the operation on the request's bucket, or on its object; return the bucket.
 
         Raise the errors of `buckets.authorized_bucket`.
         """
         request = self.request
-        # A form is of an object, although its key may come out empty.
+        # The operation of a form is on an object, even if the form's key is empty.
         key = request.key if request.key or self.form is not None else None
         self.bucket = await buckets.authorized_bucket(self.ctx, request.bucket, key)
         return self.bucket

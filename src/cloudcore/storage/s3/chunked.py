@@ -16,17 +16,12 @@ import hmac
 import re
 from collections.abc import Callable
 from hashlib import sha256
-from typing import Final, Protocol
+from typing import Final
 
 from cloudcore.storage.s3.errors import S3Error
 from cloudcore.storage.s3.signature import EMPTY_SHA256, RequestSigningKey
 
 Sink = Callable[[memoryview], None]
-
-
-class _Hash(Protocol):
-    def hexdigest(self) -> str: ...
-
 
 MAX_LINE: Final = 1024
 MAX_TRAILERS: Final = 8
@@ -184,7 +179,8 @@ class ChunkDecoder:
         if self._expected != self.trailers.keys():
             raise _malformed("a trailer that x-amz-trailer names is missing")
         if self._key is not None and self._expected:
-            self._check(_TRAILER, "", sha256(self._signed_trailers), self._trailer_signature or "")
+            digest = sha256(self._signed_trailers).hexdigest()
+            self._check(_TRAILER, digest, self._trailer_signature or "")
         elif self._trailer_signature is not None:
             raise _malformed("there is a signature of trailers, but no trailer")
         self._ended = True
@@ -192,16 +188,14 @@ class ChunkDecoder:
 
     def _check_chunk(self) -> None:
         if self._key is not None:
-            self._check(_CHUNK, f"{EMPTY_SHA256}\n", self._hash, self._signature)
+            self._check(_CHUNK, f"{EMPTY_SHA256}\n{self._hash.hexdigest()}", self._signature)
             self._previous = self._signature
 
-    def _check(self, kind: str, empty: str, content: _Hash, signature: str) -> None:
-        """Verify the signature of `content`, which also covers the previous signature."""
+    def _check(self, kind: str, digests: str, signature: str) -> None:
+        """Verify the signature of `digests`, which also covers the previous signature."""
         key = self._key
         assert key is not None
-        expected = key.sign(
-            f"{kind}\n{key.timestamp}\n{key.scope}\n{self._previous}\n{empty}{content.hexdigest()}"
-        )
+        expected = key.sign(f"{kind}\n{key.timestamp}\n{key.scope}\n{self._previous}\n{digests}")
         if not hmac.compare_digest(expected.encode(), signature.encode()):
             raise S3Error(
                 "SignatureDoesNotMatch", "The signature of a chunk or of the trailers is wrong."

@@ -53,7 +53,8 @@ class XmlReader:
         parser.StartElementHandler = self._start
         parser.EndElementHandler = self._end
         parser.CharacterDataHandler = self._text
-        parser.StartDoctypeDeclHandler = _refuse_doctype
+        # The entities of a document type declaration could expand or read files.
+        parser.StartDoctypeDeclHandler = lambda *_: refuse()
 
     def feed(self, data: bytes | memoryview) -> None:
         """Parse the next bytes of the document, of any length.
@@ -87,7 +88,7 @@ class XmlReader:
     def _parse(self, portion: bytes, *, is_last: bool) -> None:
         try:
             self._parser.Parse(portion, is_last)
-        except (ExpatError, ValueError, LookupError):  # the latter two: of its encoding
+        except (ExpatError, ValueError, LookupError):  # the latter two: an unknown encoding
             refuse()
 
     def _start(self, tag: str, _attributes: dict[str, str]) -> None:
@@ -126,11 +127,6 @@ class Incoming(NamedTuple, Generic[T]):
     reader: XmlReader
     finish: Callable[[], T]
     """Ends the document; returns its content, or raises `S3Error`."""
-
-
-def _refuse_doctype(*_: object) -> None:
-    """Refuse document type declarations, whose entities could expand or read files."""
-    refuse()
 
 
 def refuse() -> NoReturn:
@@ -274,7 +270,7 @@ def read_cors(body: bytes) -> list[CorsRule]:
 
 
 def is_private_acl(body: bytes, owner_id: str) -> bool:
-    """Return True if an ``AccessControlPolicy`` grants only its owner access, with full control.
+    """Return True if an ``AccessControlPolicy`` grants `owner_id` full control, and nothing else.
 
     Raise `S3Error` (MalformedXML).
     """

@@ -200,13 +200,10 @@ def _named(headers: bytes) -> tuple[str, str]:
             }
             if "name" in given:
                 filename = given.get("filename", "").replace("\\", "/").rpartition("/")[2]
-                return given["name"].lower(), _unescaped(filename)
+                for escaped, character in (("%22", '"'), ("%0D", "\r"), ("%0A", "\n")):
+                    filename = filename.replace(escaped, character)  # browsers escape these
+                return given["name"].lower(), filename
     raise _malformed()
-
-
-def _unescaped(name: str) -> str:
-    """Return a file name with browsers' escapes of quotes and line breaks undone."""
-    return name.replace("%22", '"').replace("%0D", "\r").replace("%0A", "\n")
 
 
 def _malformed() -> S3Error:

@@ -175,6 +175,6 @@ def _read_token(token: str) -> str:
         after = b64decode(token + "=" * (-len(token) % 4), altchars=b"-_", validate=True).decode()
     except ValueError:
         after = ""
-    if not after or "\0" in after:  # no name and no key has it
+    if not after or "\0" in after:  # no bucket name and no key contains NUL
         raise S3Error("InvalidArgument", "The continuation token provided is incorrect")
     return after

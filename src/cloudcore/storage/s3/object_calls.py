@@ -18,7 +18,7 @@ from cloudcore.storage.conditions import parse_range
 from cloudcore.storage.errors import KeyTooLong
 from cloudcore.storage.multipart import MAX_PARTS
 from cloudcore.storage.object_reads import FoundObject
-from cloudcore.storage.object_rows import ObjectAttributes, StoredObject
+from cloudcore.storage.object_rows import StoredObject
 from cloudcore.storage.object_writes import Terms
 from cloudcore.storage.pieces import rows as piece_rows
 from cloudcore.storage.pieces.rows import ListedPiece
@@ -220,7 +220,9 @@ async def copy_object(call: S3Call) -> Answer:
     given = object_headers.read_attributes(
         {name: each for name, each in headers.items() if name != "x-amz-tagging"}, bucket.account_id
     )
-    attributes = _copied_attributes(given, found.object.attributes, replaces=replaces)
+    attributes = found.object.attributes._replace(storage_class=given.storage_class)
+    if replaces:
+        attributes = given._replace(tags=attributes.tags)
     if replaces_tags:
         attributes = attributes._replace(
             tags=object_headers.read_tagging(headers.get("x-amz-tagging", ""))
@@ -248,15 +250,8 @@ def copied(made: StoredObject) -> list[str]:
     return content + checksum_texts(made.checksum)
 
 
-def _copied_attributes(
-    given: ObjectAttributes, before: ObjectAttributes, *, replaces: bool
-) -> ObjectAttributes:
-    attributes = given._replace(tags=before.tags) if replaces else before
-    return attributes._replace(storage_class=given.storage_class)
-
-
 def _directive(value: str) -> bool:
-    """Return True if a directive replaces the copied values by those in the request."""
+    """Return True if a directive replaces the copied values with those in the request."""
     if value.upper() not in ("COPY", "REPLACE"):
         raise S3Error("InvalidArgument", "A directive is COPY or REPLACE.")
     return value.upper() == "REPLACE"
@@ -276,8 +271,8 @@ async def delete_object(call: S3Call) -> Answer:
 async def delete_objects(call: S3Call) -> Answer:
     """DeleteObjects: up to 1,000 keys, each authorized separately, with its own error.
 
-    A caller who may delete none of them does not learn whether the bucket exists. The decisions
-    share `_DELETION_STEPS`; keys for which no steps are left are refused.
+    A caller who may delete none of the keys does not learn whether the bucket exists. The policy
+    decisions share `_DELETION_STEPS`; keys for which no steps are left are refused.
     """
     crn = buckets.bucket_crn_of(call.ctx, call.request.bucket)
     asked = await payloads.read_large(call, documents.expect_deletion())
@@ -350,7 +345,7 @@ async def get_object_acl(call: S3Call) -> Answer:
 
 
 async def put_object_acl(call: S3Call) -> Answer:
-    """PutObjectAcl: accept the private list, which changes nothing."""
+    """PutObjectAcl: accept only full control for the owner, which changes nothing."""
     await payloads.check_acl(call)
     await call.needs.database.read(objects.find_object, call.bucket, call.request.key)
     return empty()

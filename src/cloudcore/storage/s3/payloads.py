@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from base64 import b64decode
-from binascii import Error as Base64Error
 from collections.abc import Callable, Mapping
 from hashlib import md5, sha256
 from typing import Final, NamedTuple, TypeVar
@@ -44,9 +43,11 @@ class AnnouncedValues(NamedTuple):
     md5: str | None
     """In hex."""
     algorithm: Algorithm | None
+    """The algorithm of the checksum; None if there is no checksum."""
     checksum: str | None
     """The checksum in a header; None if a trailer has the checksum, or there is none."""
     trailer: Algorithm | None
+    """The algorithm, if a trailer has the checksum; else None."""
 
     def check(self, digests: Digests, trailers: Mapping[str, str]) -> None:
         """Compare received bytes, and the received trailers, with the announced values.
@@ -90,7 +91,11 @@ class S3Body:
 
     def terms(self) -> Terms:
         """Return the announced size, the checksum to compute, and the check of received bytes."""
-        return Terms(self.promise.length, self.promise.algorithm, self._check)
+        return Terms(
+            self.promise.length,
+            self.promise.algorithm,
+            lambda digests: self.promise.check(digests, self._trailers),
+        )
 
     async def __call__(
         self, sink: Callable[[memoryview], None], finish: Callable[[bool], T], /
@@ -108,9 +113,6 @@ class S3Body:
             return finish(is_complete)
 
         return await receive_into(call.scope, call.receive, decoder.write, end)
-
-    def _check(self, digests: Digests) -> None:
-        self.promise.check(digests, self._trailers)
 
 
 def read_announced(
@@ -133,9 +135,10 @@ def read_announced(
         algorithm = algorithm or wanted
         if (trailer or algorithm) is not wanted:
             raise S3Error("BadDigest", "x-amz-sdk-checksum-algorithm names another algorithm.")
+    payload = call.claim.payload
     return AnnouncedValues(
         0 if is_empty else _length(call),
-        _sha256_of(call),
+        None if payload == UNSIGNED or payload in CHUNKED else payload,
         content_md5(call.header("content-md5")),
         trailer or algorithm,
         checksum,
@@ -264,11 +267,6 @@ async def check_acl(call: S3Call) -> None:
         raise acl_refusal()
 
 
-def _sha256_of(call: S3Call) -> str | None:
-    payload = call.claim.payload
-    return payload if payload != UNSIGNED and payload not in CHUNKED else None
-
-
 def _decoder(
     call: S3Call, promise: AnnouncedValues, sink: Callable[[memoryview], None]
 ) -> ChunkDecoder:
@@ -297,7 +295,7 @@ def content_md5(header: str | None) -> str | None:
         return None
     try:
         digest = b64decode(header, validate=True)
-    except (Base64Error, ValueError):
+    except ValueError:
         digest = b""
     if len(digest) != _MD5_BYTES:
         raise S3Error("InvalidDigest", "The Content-MD5 you specified is not valid.")

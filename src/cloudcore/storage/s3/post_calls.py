@@ -50,7 +50,7 @@ class FormCondition(NamedTuple):
     """In lower case."""
     value: str
     is_start: bool
-    """True if the field must begin with the value, possibly ""; False if it must equal it."""
+    """True if the field must begin with `value`, which may be ""; False if both must be equal."""
 
     def holds(self, fields: Mapping[str, str]) -> bool:
         """Return True if the fields of a form satisfy the condition."""
@@ -145,7 +145,7 @@ def _expiration(given: object) -> datetime:
         found = datetime.fromisoformat(given if isinstance(given, str) else "")
     except ValueError:
         raise _invalid("Its expiration is malformed.") from None
-    if found.tzinfo is not UTC and found.utcoffset() is None:
+    if found.tzinfo is None:
         raise _invalid("Its expiration names no time zone.")
     return found
 
@@ -270,9 +270,9 @@ def _read_announced(call: S3Call) -> AnnouncedValues:
 
 
 def _least_size(call: S3Call, form: PostForm) -> int | None:
-    """Return the size that the file has at least, by the body's length; None if unknown.
+    """Return a lower bound of the file's size, from the body's length; None if that is unknown.
 
-    It assumes that what follows the file is no longer than what may precede it.
+    At most `MAX_FORM_BYTES` are assumed to follow the file.
     """
     for name, value in call.scope["headers"]:
         if name == b"content-length" and value.isdigit() and len(value) <= 18:
@@ -292,6 +292,7 @@ def _answer(call: S3Call, fields: Mapping[str, str], stored: StoredObject, told:
     path = call.scope["raw_path"].decode("latin-1").rstrip("/")
     host = call.header("host") or ""
     location = f"{call.scope['scheme']}://{host}{path}/{quote(key)}"
+    told = [*told, ("location", location)]
     status = fields.get("success_action_status")
     if status == "201":
         content = [
@@ -300,6 +301,5 @@ def _answer(call: S3Call, fields: Mapping[str, str], stored: StoredObject, told:
             text("Key", key),
             text("ETag", quoted(stored.etag)),
         ]
-        fields_201 = [*told, ("location", location)]
-        return xml("PostResponse", content, fields_201, status=201, namespace=False)
-    return empty(200 if status == "200" else 204, [*told, ("location", location)])
+        return xml("PostResponse", content, told, status=201, namespace=False)
+    return empty(200 if status == "200" else 204, told)

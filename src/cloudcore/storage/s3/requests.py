@@ -119,8 +119,8 @@ def _read_fields(query: bytes) -> dict[str, str]:
 def _headers_in_query(fields: Mapping[str, str]) -> Iterator[tuple[str, str]]:
     """Yield the headers that are sent in the query instead, decoded as headers are.
 
-    SDKs put the ``x-amz-`` headers of presigned requests there. They also compute checksums, before
-    there is a body; those are ignored, as in S3.
+    SDKs put the ``x-amz-`` headers of presigned requests into the query. Checksums among them are
+    ignored, as in S3: SDKs compute these before there is a body.
     """
     for name, value in fields.items():
         header = name.lower()

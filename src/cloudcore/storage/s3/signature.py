@@ -34,8 +34,8 @@ _AUTHORIZATION: Final = re.compile(
 _CREDENTIAL: Final = re.compile(
     r"([A-Za-z0-9_-]{1,128})/([0-9]{8})/([^/]{1,64})/([^/]{1,64})/([^/]{1,64})"
 )
-_SIGNATURE: Final = re.compile(r"[0-9a-f]{64}")
 _SHA256: Final = re.compile(r"[0-9a-f]{64}")
+"""Matches a SHA-256 in hex, and a signature, which is an HMAC with SHA-256."""
 _DATE: Final = "%Y%m%dT%H%M%SZ"
 _DATE_FORM: Final = re.compile(r"[0-9]{8}T[0-9]{6}Z")
 _BLANKS: Final = re.compile(rb" +")
@@ -69,7 +69,7 @@ class SignatureClaim(NamedTuple):
     signed_headers: tuple[str, ...]
     signature: str
     payload: str
-    """The SHA-256 of the body in hex, or one of the names above (`UNSIGNED`, `CHUNKED`)."""
+    """The SHA-256 of the body in hex, or `UNSIGNED`, or one of `CHUNKED`."""
     security_token: str | None
     expires: int | None
     """Seconds for which a presigned request is valid; None for other requests."""
@@ -118,7 +118,7 @@ def read_claim(request: SignedRequest, regions: Regions) -> SignatureClaim:
     Raise `S3Error` if the request has no signature, or more than one, or if its signature is
     malformed, or is for another region or service.
     """
-    fields = _decoded_fields(request.query)
+    fields = [(_decoded(name), _decoded(value)) for name, value in _fields(request.query)]
     in_query = [name for name, _ in fields if name in _QUERY_MARKS]
     authorizations = [value for name, value in request.headers if name == b"authorization"]
     if authorizations and in_query:
@@ -201,16 +201,18 @@ def verify_text(text: str, claim: SignatureClaim, secret: str) -> RequestSigning
     Raise `S3Error` (SignatureDoesNotMatch).
     """
     date, region, service, _ = claim.scope.split("/")
-    key = signing_key(secret, date, region, service)
-    expected = hmac.digest(key, text.encode(), "sha256").hex()
-    if not hmac.compare_digest(expected.encode(), claim.signature.encode("utf-8", "replace")):
+    key = RequestSigningKey(
+        signing_key(secret, date, region, service), claim.scope, claim.timestamp, claim.signature
+    )
+    expected = key.sign(text).encode()
+    if not hmac.compare_digest(expected, claim.signature.encode("utf-8", "replace")):
         raise S3Error(
             "SignatureDoesNotMatch",
             "The request signature does not match the signature you provided. "
             "Check your key and signing method.",
             details={"AWSAccessKeyId": claim.access_key_id},
         )
-    return RequestSigningKey(key, claim.scope, claim.timestamp, claim.signature)
+    return key
 
 
 def signing_key(secret: str, date: str, region: str, service: str) -> bytes:
@@ -261,16 +263,12 @@ def _fields(query: bytes) -> list[tuple[bytes, bytes]]:
     return [field.partition(b"=")[::2] for field in query.split(b"&") if field]
 
 
-def _decoded_fields(query: bytes) -> list[tuple[str, str]]:
-    return [(_decoded(name), _decoded(value)) for name, value in _fields(query)]
-
-
 def _decoded(encoded: bytes) -> str:
     return (unquote_to_bytes(encoded) if b"%" in encoded else encoded).decode("utf-8", "replace")
 
 
 def _encoded(received: bytes, *, safe: str = "") -> bytes:
-    """Return percent-encoded text in the encoding that is signed."""
+    """Return percent-encoded text, encoded again as in the signed text."""
     if _PLAIN.fullmatch(received):
         return received
     return quote_from_bytes(unquote_to_bytes(received), safe + _UNRESERVED).encode("ascii")
@@ -418,7 +416,7 @@ def _read_signed_headers(request: SignedRequest, signed: str, code: str) -> tupl
 
 
 def _read_signature(signature: str, code: str) -> str:
-    if _SIGNATURE.fullmatch(signature) is None:
+    if _SHA256.fullmatch(signature) is None:
         raise S3Error(code, "The signature must be 64 hexadecimal digits in lower case.")
     return signature
 

@@ -35,7 +35,7 @@ from cloudcore.storage.s3.object_headers import checksum_fields, read_attributes
 from cloudcore.storage.s3.requests import read_copy_source
 from cloudcore.storage.upload_rows import Upload
 
-_COPIED_RANGE: Final = re.compile(r"bytes=([0-9]+)-([0-9]+)")
+_COPIED_RANGE: Final = re.compile(rf"bytes=([0-9]{{1,{MAX_DIGITS}}})-([0-9]{{1,{MAX_DIGITS}}})")
 _DEFAULT_KIND: Final[dict[Algorithm, ChecksumType]] = {
     Algorithm.CRC32: "COMPOSITE",
     Algorithm.CRC32C: "COMPOSITE",
@@ -136,26 +136,22 @@ async def copy_part(call: S3Call) -> Answer:
 
 
 def _copied_range(header: str | None, size: int) -> tuple[int, int] | None:
-    """Return ``[start, stop)`` to copy, or None for all; unlike a download's, it must be valid."""
+    """Return ``(start, stop)`` to copy, with `stop` excluded, or None for all bytes.
+
+    Raise `S3Error` or `InvalidRange` for a range that a download would ignore or cut off.
+    """
     if header is None:
         return None
     found = _COPIED_RANGE.fullmatch(header.strip().lower())
-    if found is None or len(found[1]) > MAX_DIGITS or len(found[2]) > MAX_DIGITS:
-        raise _bad_copied_range()
-    first, last = int(found[1]), int(found[2])
-    if first > last:
-        raise _bad_copied_range()
-    if last >= size:
+    if found is None or int(found[1]) > int(found[2]):
+        raise S3Error(
+            "InvalidArgument",
+            "The x-amz-copy-source-range value must be of the form bytes=first-last where first and"
+            " last are the zero-based offsets of the first and last bytes to copy",
+        )
+    if int(found[2]) >= size:
         raise InvalidRange(size)
-    return first, last + 1
-
-
-def _bad_copied_range() -> S3Error:
-    return S3Error(
-        "InvalidArgument",
-        "The x-amz-copy-source-range value must be of the form bytes=first-last where first and"
-        " last are the zero-based offsets of the first and last bytes to copy",
-    )
+    return int(found[1]), int(found[2]) + 1
 
 
 async def list_parts(call: S3Call) -> Answer:
@@ -242,7 +238,7 @@ async def list_uploads(call: S3Call) -> Answer:
 
 
 async def complete_upload(call: S3Call) -> Answer:
-    """CompleteMultipartUpload: one transaction, so quick that no spaces are sent meanwhile."""
+    """CompleteMultipartUpload: unlike a copy, so quick that no spaces need to be sent meanwhile."""
     encryption = encryption_headers(call)
     listed = await payloads.read_large(call, documents.expect_completion(), checksum_of_object=True)
     upload = await call.needs.database.read(
@@ -276,7 +272,7 @@ async def complete_upload(call: S3Call) -> Answer:
 
 
 async def abort_upload(call: S3Call) -> Answer:
-    """AbortMultipartUpload: the second time, the answer is 404."""
+    """AbortMultipartUpload: 404 if the upload was already aborted or completed."""
     upload = await _find_upload(call)
     await call.change(multipart.abort_upload, call.bucket, upload.id, call.now, upload_id=upload.id)
     return empty(204)

@@ -1,4 +1,4 @@
-"""Copy the first bytes of an upload or an object; a writer may append to it meanwhile."""
+"""Copy the first bytes of an upload or an object; a writer may append to the upload meanwhile."""
 
 from __future__ import annotations
 
@@ -9,15 +9,14 @@ from contextlib import suppress
 from typing import Final
 
 from registry.blobstore.base import DataKey, ObjectUnknown
-from registry.blobstore.disk.disk_io import check_room, disk_errors
+from registry.blobstore.disk.disk_io import check_room, closing_fd, disk_errors
 from registry.blobstore.disk.folders import Folders, object_path
-from registry.blobstore.sealed.frame_format import FRAME_BYTES, FrameCipher, SealBroken
+from registry.blobstore.sealed.frame_format import FRAME_BYTES, SealBroken
 from registry.blobstore.sealed.frames import find_record, read_cipher, read_frame, read_layout
-from registry.blobstore.sealed.layout import Layout
 
 _PART_BYTES: Final = 1024 * 1024
 _LOOKS: Final = 3
-"""Attempts to find the last record; a writer may move it between two attempts, once per hold."""
+"""Attempts to find the last record, which each writer may move once, between two attempts."""
 _NO_COPY: Final = frozenset({errno.ENOSYS, errno.EOPNOTSUPP, errno.EXDEV, errno.EINVAL})
 """Errors of systems on which the kernel cannot copy between these files."""
 
@@ -27,8 +26,7 @@ def copy_prefix(folders: Folders, source_id: str, target: int, size: int) -> Non
 
     Raise `ObjectUnknown` if there are fewer bytes, `OSError` if the disk failed.
     """
-    source = _open_bytes(folders, source_id)
-    try:
+    with closing_fd(_open_bytes(folders, source_id)) as source:
         check_room(target, size)
         offset = 0
         while offset < size:
@@ -36,8 +34,6 @@ def copy_prefix(folders: Folders, source_id: str, target: int, size: int) -> Non
             if not copied:
                 raise ObjectUnknown(source_id)
             offset += copied
-    finally:
-        os.close(source)
 
 
 def prefix_of(
@@ -48,18 +44,14 @@ def prefix_of(
     A view is valid until the next. Raise `ObjectUnknown` if there are fewer bytes, or `data_key`
     does not decrypt them; `StoreUnavailable` if the disk failed.
     """
-    with disk_errors():
-        source = _open_bytes(folders, source_id)
-        try:
-            if data_key is None:
-                yield from _plain_prefix(source, source_id, size)
-            elif size:
-                try:
-                    yield from _sealed_prefix(source, source_id, data_key, size)
-                except SealBroken as error:
-                    raise ObjectUnknown(source_id) from error
-        finally:
-            os.close(source)
+    with disk_errors(), closing_fd(_open_bytes(folders, source_id)) as source:
+        if data_key is None:
+            yield from _plain_prefix(source, source_id, size)
+        elif size:
+            try:
+                yield from _sealed_prefix(source, source_id, data_key, size)
+            except SealBroken as error:
+                raise ObjectUnknown(source_id) from error
 
 
 def _plain_prefix(source: int, source_id: str, size: int) -> Iterator[memoryview]:
@@ -89,23 +81,17 @@ def _sealed_prefix(
     for number in range(whole):
         yield read_frame(source, cipher, number, layout.record(number, FRAME_BYTES), buffer)
     if rest:
-        yield _sealed_rest(source, cipher, layout, whole, rest)
-
-
-def _sealed_rest(
-    source: int, cipher: FrameCipher, layout: Layout, number: int, count: int
-) -> memoryview:
-    buffer = memoryview(bytearray(FRAME_BYTES))
-    for _ in range(_LOOKS):
-        if find_record(source, cipher, layout, number, count, buffer) is not None:
-            return buffer[:count]
-    raise SealBroken("there are fewer bytes")
+        buffer = memoryview(bytearray(FRAME_BYTES))
+        looks = (find_record(source, cipher, layout, whole, rest, buffer) for _ in range(_LOOKS))
+        if not any(looks):
+            raise SealBroken("there are fewer bytes")
+        yield buffer[:rest]
 
 
 def _open_bytes(folders: Folders, object_id: str) -> int:
     """Open the file of an upload for reading, staged or committed; or raise `ObjectUnknown`."""
     flags = os.O_RDONLY | os.O_NOFOLLOW
-    for is_object in (False, True, False):  # it may move between two looks
+    for is_object in (False, True, False):  # the file may move between two attempts
         folder = folders.objects if is_object else folders.uploads
         path = object_path(object_id) if is_object else object_id
         with suppress(FileNotFoundError):

@@ -13,7 +13,8 @@ import fcntl
 import os
 import struct
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
@@ -29,7 +30,7 @@ _SYNC_FILE_RANGE_WRITE: Final = 2
 
 
 def unavailable(error: OSError) -> StoreUnavailable:
-    """Convert `error` to the error to raise, which names the kind of failure, never a path."""
+    """Return the error to raise for an `OSError`: it names the kind of failure, never a path."""
     if error.errno in _FULL:
         return StoreUnavailable("the blob store is full")
     if error.errno == errno.EROFS:
@@ -68,6 +69,15 @@ def disk_errors() -> DiskErrors:
     return _DISK_ERRORS
 
 
+@contextmanager
+def closing_fd(descriptor: int) -> Iterator[int]:
+    """Yield a descriptor, and close it after the block."""
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
 def check_room(
     descriptor: int, count: int, most: int = _RESERVE_BYTES, share: int = _RESERVE_SHARE
 ) -> None:
@@ -104,13 +114,9 @@ def check_folder_room(folder: Path) -> None:
 
     Raise `StoreUnavailable` if the file system is full, is read-only, or failed.
     """
-    with disk_errors():
-        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            check_room(descriptor, 1)
-            check_writable(descriptor)
-        finally:
-            os.close(descriptor)
+    with disk_errors(), closing_fd(open_folder(str(folder))) as descriptor:
+        check_room(descriptor, 1)
+        check_writable(descriptor)
 
 
 def open_folder(name: str, parent: int | None = None) -> int:
@@ -124,11 +130,8 @@ def open_folder(name: str, parent: int | None = None) -> int:
 
 def names_in(name: str, parent: int) -> list[str]:
     """Return the names of all entries of a folder, without opening the files."""
-    folder = open_folder(name, parent)
-    try:
+    with closing_fd(open_folder(name, parent)) as folder:
         return os.listdir(folder)  # noqa: PTH208 - there is no path
-    finally:
-        os.close(folder)
 
 
 def make_folder(path: Path) -> None:
@@ -148,11 +151,8 @@ def flush_folder(name: str, parent: int | None = None) -> None:
     A new descriptor is opened: the kernel reports an I/O error once per descriptor, so with a
     shared descriptor, another thread's flush might get the error instead.
     """
-    descriptor = open_folder(name, parent)
-    try:
+    with closing_fd(open_folder(name, parent)) as descriptor:
         os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _sync_file_range() -> Callable[[int, int, int, int], int] | None:
@@ -165,6 +165,12 @@ def _sync_file_range() -> Callable[[int, int, int, int], int] | None:
 
 
 _native: Final = _sync_file_range()
+
+
+def write_all(descriptor: int, view: memoryview) -> None:
+    """Write all bytes of `view` at the current position of a file."""
+    while view:
+        view = view[os.write(descriptor, view) :]
 
 
 def try_lock(descriptor: int, kind: int) -> bool:
@@ -227,11 +233,8 @@ def _find_system_call() -> Callable[[int, int, bytes, bytes, int], int] | None:
         ctypes.c_size_t,
     ]
     function.restype = ctypes.c_long
-    folder = os.open("/", os.O_RDONLY | os.O_DIRECTORY)
-    try:
+    with closing_fd(os.open("/", os.O_RDONLY | os.O_DIRECTORY)) as folder:
         descriptor = function(_OPENAT2, folder, b".", how(os.O_RDONLY), _HOW_BYTES)
-    finally:
-        os.close(folder)
     if descriptor < 0:
         return None
     os.close(descriptor)

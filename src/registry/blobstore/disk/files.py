@@ -1,6 +1,6 @@
 """The files of a blob store on a local disk: one per object, opened by id below a folder."""
 
-# ruff: noqa: D102 - where no docstring is, the interface of the same call has it
+# ruff: noqa: D102 - methods without a docstring are documented in `blobstore.store`
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final, TypeVar
 
+from cloudcore.resource_names import is_canonical_uuid
 from registry.blobstore.backups import deleting
 from registry.blobstore.base import DataKey, ListedBytes, ObjectUnknown, Orphan, StageBusy
 from registry.blobstore.disk import disk_io, orphans, stored_file
@@ -28,7 +29,7 @@ from registry.blobstore.locks import FleetLocks
 from registry.blobstore.sealed.frames import resumable_at
 from registry.blobstore.sealed.objects import SealedObject, unseal, unseal_cached
 from registry.blobstore.sealed.shared_frames import SharedFrames
-from registry.blobstore.staging import canonical_id, is_canonical_id
+from registry.blobstore.staging import canonical_id
 
 T = TypeVar("T")
 
@@ -120,7 +121,8 @@ class DiskFiles:
     ) -> StagedFile:
         name = canonical_id(upload_id)
         with disk_io.disk_errors():
-            if self._has_object(name):
+            with suppress(FileNotFoundError):
+                os.stat(object_path(name), dir_fd=self._folders.objects)
                 raise StageBusy(name)  # a commit would replace the object's bytes
             return StagedFile.create(self._folders, self._shared, name, algorithm, data_key)
 
@@ -180,10 +182,8 @@ class DiskFiles:
         name = canonical_id(upload_id)
         with disk_io.disk_errors(), suppress(FileNotFoundError):
             descriptor = open_held(self._folders.uploads, name)
-            try:
+            with disk_io.closing_fd(descriptor):
                 os.unlink(name, dir_fd=self._folders.uploads)
-            finally:
-                os.close(descriptor)
 
     def check_room(self) -> None:
         with disk_io.disk_errors():
@@ -201,15 +201,15 @@ class DiskFiles:
 
     def list_ids(self, partition: str) -> Iterator[str]:
         with disk_io.disk_errors():
-            yield from filter(is_canonical_id, disk_io.names_in(partition, self._folders.objects))
+            yield from filter(is_canonical_uuid, disk_io.names_in(partition, self._folders.objects))
 
     def list_staged(self) -> Iterator[ListedBytes]:
-        """Yield all staged bytes by upload id."""
+        """Yield the staged bytes of each upload."""
         yield from _entries("uploads", self._folders.root)
 
     @contextmanager
     def deleting(self) -> Iterator[None]:
-        """Prevent backups from beginning in the block (`BlockingFiles.deleting`)."""
+        """Prevent backups from beginning during the block (`BlockingFiles.deleting`)."""
         with ExitStack() as held:
             if self._locks is not None:
                 held.enter_context(self._locks.deleting())
@@ -250,16 +250,13 @@ class DiskFiles:
     def scan_alone(self) -> Iterator[bool]:
         """Hold the lock of orphan scans in the block; yield False if another process has it."""
         with disk_io.disk_errors():
-            # The lock is the descriptor's.
+            # A new descriptor, which owns the lock.
             folder = disk_io.open_folder("orphans", self._folders.root)
-        try:
-            with ExitStack() as held:
-                is_alone = disk_io.try_lock(folder, fcntl.LOCK_EX)
-                if is_alone and self._locks is not None:
-                    is_alone = held.enter_context(self._locks.scan_alone())
-                yield is_alone
-        finally:
-            os.close(folder)
+        with disk_io.closing_fd(folder), ExitStack() as held:
+            is_alone = disk_io.try_lock(folder, fcntl.LOCK_EX)
+            if is_alone and self._locks is not None:
+                is_alone = held.enter_context(self._locks.scan_alone())
+            yield is_alone
 
     def generation(self) -> str | None:
         """Return the saved generation of the database, or None if none is saved."""
@@ -280,35 +277,25 @@ class DiskFiles:
                 raise
         return call(self._folders.objects, path)
 
-    def _has_object(self, object_id: str) -> bool:
-        try:
-            os.stat(object_path(object_id), dir_fd=self._folders.objects)
-        except FileNotFoundError:
-            return False
-        return True
-
 
 def _resumable_at(folder: int, path: str, received: int) -> int:
     descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW, dir_fd=folder)
-    try:
+    with disk_io.closing_fd(descriptor):
         return resumable_at(descriptor, received)
-    finally:
-        os.close(descriptor)
 
 
 def _entries(name: str, parent: int) -> Iterator[ListedBytes]:
     """Yield the files of a folder; skip files deleted meanwhile, and names that are not ids."""
-    with disk_io.disk_errors():
-        folder = disk_io.open_folder(name, parent)
-        try:
-            with os.scandir(folder) as entries:
-                for entry in entries:
-                    if not is_canonical_id(entry.name):
-                        continue
-                    try:
-                        size = entry.stat(follow_symlinks=False).st_size
-                    except FileNotFoundError:
-                        continue
-                    yield ListedBytes(entry.name, size)
-        finally:
-            os.close(folder)
+    with (
+        disk_io.disk_errors(),
+        disk_io.closing_fd(disk_io.open_folder(name, parent)) as folder,
+        os.scandir(folder) as entries,
+    ):
+        for entry in entries:
+            if not is_canonical_uuid(entry.name):
+                continue
+            try:
+                size = entry.stat(follow_symlinks=False).st_size
+            except FileNotFoundError:
+                continue
+            yield ListedBytes(entry.name, size)

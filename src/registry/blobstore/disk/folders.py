@@ -8,7 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from registry.blobstore.disk.disk_io import make_folder, open_folder
+from registry.blobstore.disk.disk_io import closing_fd, make_folder, open_folder
 
 _FOLDER_MODE: Final = 0o700
 SHARDS: Final = tuple(f"{number:02x}" for number in range(256))
@@ -53,10 +53,8 @@ def object_path(object_id: str) -> str:
 
 
 def _make(name: str, parent: int) -> None:
-    try:
+    with suppress(FileExistsError):
         os.mkdir(name, _FOLDER_MODE, dir_fd=parent)
-    except FileExistsError:
-        return
 
 
 _GENERATION: Final = "generation"
@@ -73,10 +71,8 @@ def read_generation(root: int) -> str | None:
         descriptor = os.open(_GENERATION, os.O_RDONLY | os.O_NOFOLLOW, dir_fd=root)
     except FileNotFoundError:
         return None
-    try:
+    with closing_fd(descriptor):
         return os.read(descriptor, _LONGEST_GENERATION).decode("ascii", "replace").strip()
-    finally:
-        os.close(descriptor)
 
 
 def forget_generation(root: Path) -> None:
@@ -89,19 +85,13 @@ def forget_generation(root: Path) -> None:
 
 def write_generation(root: int, generation: str) -> None:
     """Replace the generation in the file, atomically and durably."""
-    folder = open_folder(".", root)  # a new descriptor: it owns the lock
-    try:
+    with closing_fd(open_folder(".", root)) as folder:  # a new descriptor: it owns the lock
         fcntl.flock(folder, fcntl.LOCK_EX)
         with suppress(FileNotFoundError):  # left by a process that died here
             os.unlink(_NEW_GENERATION, dir_fd=folder)
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
-        descriptor = os.open(_NEW_GENERATION, flags, 0o600, dir_fd=folder)
-        try:
+        with closing_fd(os.open(_NEW_GENERATION, flags, 0o600, dir_fd=folder)) as descriptor:
             os.write(descriptor, f"{generation}\n".encode())
             os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
         os.rename(_NEW_GENERATION, _GENERATION, src_dir_fd=folder, dst_dir_fd=folder)
         os.fsync(folder)
-    finally:
-        os.close(folder)

@@ -90,7 +90,7 @@ class GrowingSealedFile(BlockingGrowing):
         """The layout of the whole frames."""
         self._whole = 0
         self._rest = b""
-        """The bytes of the last frame as last read; its writer may be moving it."""
+        """The bytes of the last frame as last read; the writer may be moving the frame."""
         self._plain = memoryview(bytearray(FRAME_BYTES))
         self._held: tuple[Record, memoryview] | None = None
         """The record of the frame in `_plain`, and its bytes there."""
@@ -123,7 +123,10 @@ class GrowingSealedFile(BlockingGrowing):
             self._whole, self._rest = 0, b""
             return 0
         if self._cipher is None:
-            self._cipher = self._read_cipher()
+            try:
+                self._cipher = read_cipher(self._file.descriptor, self._data_key, self._upload_id)
+            except SealBroken as error:
+                raise StagedDropped(f"the upload {self._upload_id} has another key") from error
             self._layout = new_layout(is_packed=self._cipher.is_packed)
         before = self._whole
         if size < self._layout.start(before):
@@ -138,12 +141,6 @@ class GrowingSealedFile(BlockingGrowing):
         elif self._whole != before or size < self._layout.start(self._whole) + len(self._rest):
             self._rest = b""
         return self._whole * FRAME_BYTES + len(self._rest)
-
-    def _read_cipher(self) -> FrameCipher:
-        try:
-            return read_cipher(self._file.descriptor, self._data_key, self._upload_id)
-        except SealBroken as error:
-            raise StagedDropped(f"the upload {self._upload_id} has another key") from error
 
     def _seen(self, size: int, *, is_last: bool) -> Record | None:
         """Return the next whole or last frame after the whole frames found so far, or None."""

@@ -12,10 +12,10 @@ from collections.abc import Iterator
 from contextlib import suppress
 from typing import Final
 
+from cloudcore.resource_names import is_canonical_uuid
 from registry.blobstore.base import Orphan
 from registry.blobstore.disk.disk_io import flush_folder, names_in
 from registry.blobstore.disk.folders import Folders, object_path, shard
-from registry.blobstore.staging import is_canonical_id
 
 _FOLDER: Final = "orphans"
 _NAME: Final = re.compile(r"([0-9]{1,19})\.(object|staged)\.([0-9a-f-]{36})")
@@ -56,7 +56,7 @@ def take_back(folders: Folders, object_id: str) -> bool:
     """Move an orphan back to its former path, durably; return False if this id has none."""
     is_found = False
     for name in names_in(_FOLDER, folders.root):
-        if not name.endswith(object_id):  # there may be many, and a request waits
+        if not name.endswith(object_id):  # a fast test: there may be many, and a request waits
             continue
         orphan = _parsed(name)
         if orphan is None:
@@ -88,7 +88,7 @@ def _name_of(object_id: str, moment: int, *, is_object: bool) -> str:
 
 def _parsed(name: str) -> Orphan | None:
     match = _NAME.fullmatch(name)
-    if match is None or not is_canonical_id(match[3]):
+    if match is None or not is_canonical_uuid(match[3]):
         return None
     return Orphan(match[3], int(match[1]), match[2] == "object", 0)
 

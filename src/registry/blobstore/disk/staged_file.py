@@ -352,7 +352,7 @@ class StagedFile:
         """Stop this writer for good; if possible, keep the bytes acknowledged before it began."""
         if self._state is State.CONDEMNED:
             return
-        if self._state is State.OPENED:  # the next rewind finds what this one did
+        if self._state is State.OPENED:  # the next writer's rewind checks what this one has done
             self._state = State.CONDEMNED
             return
         if self._acknowledged and self._bytes is not None:
@@ -380,16 +380,13 @@ class StagedFile:
         `take_up` removes before anything is written.
         """
         name = self._upload_id
-        folder = disk_io.open_folder(shard(name), self._folders.objects)
-        try:
+        with disk_io.closing_fd(disk_io.open_folder(shard(name), self._folders.objects)) as folder:
             os.rename(name, name, src_dir_fd=self._folders.uploads, dst_dir_fd=folder)
             try:
                 os.fsync(folder)
             except OSError:
                 self._undo_rename(folder)
                 raise
-        finally:
-            os.close(folder)
 
     def _undo_rename(self, folder: int) -> None:
         """Move the object back to ``uploads``; if that fails, delete it."""

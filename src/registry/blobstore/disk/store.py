@@ -1,6 +1,6 @@
 """The blob store on a local disk: files, opened and moved in threads."""
 
-# ruff: noqa: D102 - where no docstring is, the interface of the same call has it
+# ruff: noqa: D102 - methods without a docstring are documented in `blobstore.store`
 
 from __future__ import annotations
 

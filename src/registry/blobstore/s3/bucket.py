@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 from base64 import b64encode
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from datetime import datetime
 from functools import cache
 from importlib.util import find_spec
@@ -59,7 +59,7 @@ class ObjectHead(NamedTuple):
     token: str
     """The token of the writer (`Bucket.put`); empty if it passed none."""
     replaces: str = ""
-    """The token of another object, which this one replaces (`Bucket.put`)."""
+    """The token of the object, at another key, that this object replaces (`Bucket.put`)."""
 
 
 class BucketEntry(NamedTuple):
@@ -215,7 +215,7 @@ class Bucket:
             )
             etag, count = found["ETag"], found["ContentLength"]
         size = found.get("ContentRange", "").rpartition("/")[2]
-        if not size.isdigit():  # the whole object, which is what was asked for, or more
+        if not size.isdigit():  # the response has the whole object, which may be too much
             size = str(count)
             if start or count > stop:
                 found["Body"].close()
@@ -251,8 +251,8 @@ class Bucket:
     ) -> None:
         """Store a whole object; with `is_new`, raise `KeyExists` if the key already has one.
 
-        `token` is stored with the object, to recognize its writer later; `replaces` is the token of
-        another object that will be deleted (`ObjectHead`).
+        `token` is stored with the object, to recognize its writer later. `replaces` is the token of
+        an object at another key, which this object replaces and which the caller then deletes.
         """
         fields: dict[str, Any] = {"ChecksumCRC32C": crc32c(body), **self._sealing}
         about = {"hold": token, "replaces": replaces}
@@ -312,11 +312,8 @@ class Bucket:
 
     def abort(self, key: str, upload: str) -> None:
         """Abort a multipart upload and delete its parts; do nothing if it has already ended."""
-        try:
-            with self._asking("AbortMultipartUpload"):
-                self.client.abort_multipart_upload(**self._named(key), UploadId=upload)
-        except KeyMissing:
-            return
+        with suppress(KeyMissing), self._asking("AbortMultipartUpload"):
+            self.client.abort_multipart_upload(**self._named(key), UploadId=upload)
 
     def begun(self, prefix: str) -> Iterator[Begun]:
         """Yield the multipart uploads in progress to keys that begin with `prefix`."""
@@ -329,7 +326,7 @@ class Bucket:
             ],
             lambda page: {
                 "KeyMarker": page["NextKeyMarker"],
-                # Absent: go on behind the key.
+                # If it is absent, the next page begins after the key.
                 **(
                     {"UploadIdMarker": upload} if (upload := page.get("NextUploadIdMarker")) else {}
                 ),
@@ -355,7 +352,10 @@ class Bucket:
         entries: Callable[[Mapping[str, Any]], list[T]],
         following: Callable[[Mapping[str, Any]], Mapping[str, str]],
     ) -> Iterator[T]:
-        """Yield the entries of all pages of a list; `following` reads the next page's arguments."""
+        """Yield the entries of all pages of a list.
+
+        `entries` reads the entries of a page; `following` reads the arguments for the next page.
+        """
         more: Mapping[str, str] | None = {}
         while more is not None:
             with self._asking(what):

@@ -3,9 +3,9 @@
 ::
 
     objects/<last two hex digits of id>/<id>           objects, and the sent parts of uploads
-    staged/<id>/tail-<offset>-<sent>-<stored>          the end of what an upload has acknowledged
+    staged/<id>/tail-<offset>-<sent>-<stored>          the end of an upload's acknowledged bytes
     orphans/<last two digits>/<id>.<moment>.<kind>.<size>   marks bytes as having no row
-    generation                                         the last generation of their database
+    generation                                         the saved generation of the database
 
 Nothing is renamed: an upload sends its parts to the key of its object.
 
@@ -26,9 +26,9 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from cloudcore.resource_names import is_canonical_uuid
 from registry.blobstore.base import Orphan
 from registry.blobstore.s3.bucket import Part
-from registry.blobstore.staging import is_canonical_id
 
 OBJECTS: Final = "objects/"
 STAGED: Final = "staged/"
@@ -72,7 +72,7 @@ def objects_in(partition: str) -> str:
 def object_id_of(key: str) -> str | None:
     """Return the id in an object's key; None if this is not the key of an object."""
     name = key.rpartition("/")[2]
-    return name if is_canonical_id(name) and key == object_key(name) else None
+    return name if is_canonical_uuid(name) and key == object_key(name) else None
 
 
 def tails_of(upload_id: str) -> str:
@@ -83,13 +83,13 @@ def tails_of(upload_id: str) -> str:
 def tail_name(key: str) -> TailName | None:
     """Parse a tail's key; return None if this is not the key of a tail."""
     match = _TAIL.fullmatch(key)
-    if match is None or not is_canonical_id(match[1]):
+    if match is None or not is_canonical_uuid(match[1]):
         return None
     return TailName(match[1], int(match[2]), int(match[3]), int(match[4]))
 
 
 def orphans_in(partition: str) -> str:
-    """Return the prefix of the keys of the marks of a partition's orphans."""
+    """Return the prefix of the keys that mark the orphans of a partition."""
     return f"{ORPHANS}{partition}/"
 
 
@@ -107,7 +107,7 @@ def orphan_key(orphan: Orphan) -> str:
 def orphan_of(key: str) -> Orphan | None:
     """Parse the key of an orphan's mark; return None if this is not the key of a mark."""
     match = _ORPHAN.fullmatch(key)
-    if match is None or not is_canonical_id(match[1]):
+    if match is None or not is_canonical_uuid(match[1]):
         return None
     return Orphan(match[1], int(match[2]), match[3] == "object", int(match[4]))
 
@@ -125,6 +125,7 @@ class Description(msgspec.Struct, frozen=True):
 
     offset: int
     upload: str | None = None
+    """The id of the multipart upload; None if no part was sent."""
     token: str = ""
     """The token of the multipart upload."""
     parts: list[Part] = []

@@ -18,7 +18,7 @@ _LOOK_SECONDS: Final = 0.002
 _PATIENCE_SECONDS: Final = 2.0
 """If no byte arrives for this long, a reader stops waiting for the process that fetches."""
 _AHEAD_BYTES: Final = 8 << 20
-"""A reader does not wait for bytes further ahead than this of those fetched so far."""
+"""A reader does not wait for bytes that are further than this beyond the fetched bytes."""
 
 
 class CachedObject(BlockingObject):

@@ -60,8 +60,7 @@ def prefix_of(
     if name is None:
         raise ObjectUnknown(source_id)
     tail = read_tail(bucket, name)
-    stored = _Stored(_readable(bucket, name, tail, found), tail.stored)
-    with closing(stored):
+    with closing(_Stored(_readable(bucket, name, tail, found), tail.stored)) as stored:
         try:
             if data_key is None:
                 yield from _plain(stored, tail, size)
@@ -74,8 +73,7 @@ def prefix_of(
 def _prefix_of_object(
     bucket: Bucket, object_id: str, data_key: DataKey | None, size: int
 ) -> Iterator[memoryview]:
-    stored = S3Object.open(bucket, object_key(object_id), object_id)
-    with closing(stored):
+    with closing(S3Object.open(bucket, object_key(object_id), object_id)) as stored:
         try:
             opened = stored if data_key is None else unseal(stored, object_id, None, data_key)
             if opened.length < size:
@@ -92,7 +90,7 @@ def _readable(bucket: Bucket, name: TailName, tail: Tail, found: UploadState) ->
     key = object_key(name.upload_id)
     about = tail.about
     if about.upload is not None and (found.head is None or found.head.token != about.token):
-        # What is there instead was left by a writer that went on before, in other parts.
+        # An object with another token was made from the parts of another writer; replace it.
         try:
             bucket.complete(key, about.upload, about.parts)
         except KeyMissing:

@@ -22,14 +22,20 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Final, NamedTuple
 
 from blake3 import blake3
 
 from cloudcore.serving.counters import Count, count_nothing
-from registry.blobstore.disk.disk_io import check_room, make_folder, try_lock
+from registry.blobstore.disk.disk_io import (
+    check_room,
+    closing_fd,
+    make_folder,
+    try_lock,
+    write_all,
+)
 from registry.blobstore.disk.stored_file import StoredFile
 from registry.blobstore.reading import StoredBytes
 from registry.blobstore.s3.cached_objects import FollowingObject
@@ -66,9 +72,8 @@ class DiskCache:
     def __init__(self, folder: Path, limit: int, count: Count = count_nothing) -> None:
         """Use `folder`, and create it if it is missing; `count` is called in any thread.
 
-        Each process counts the bytes that it fetches. It scans the folder, to delete files, after
-        each sixteenth of `limit` and, while it reads, once an hour. So each process may exceed
-        `limit` by a sixteenth.
+        A process scans the folder, to delete files, whenever it has fetched a sixteenth of `limit`,
+        and once an hour while it reads. So each process may exceed `limit` by a sixteenth.
 
         Raise `OSError` if the folder cannot be created.
         """
@@ -164,40 +169,30 @@ class DiskCache:
         try:
             descriptor = os.open(path, flags | (os.O_CREAT if is_free else 0), 0o600)
         except FileNotFoundError:
-            return stored, "missed"  # it fetches enough
-        try:
+            return stored, "missed"  # this process already fetches `_AT_ONCE` objects
+        with ExitStack() as opened:
+            opened.callback(os.close, descriptor)
             reader = os.open(f"/proc/self/fd/{descriptor}", os.O_RDONLY | os.O_CLOEXEC)
-        except OSError:
-            os.close(descriptor)
-            raise
-        following = FollowingObject(reader, stored.length, reopen)
-        try:
+            following = FollowingObject(reader, stored.length, reopen)
+            opened.callback(following.close)
             if not is_free and try_lock(descriptor, fcntl.LOCK_SH):
-                os.close(descriptor)
-                following.close()
                 return stored, "missed"  # the process that fetched it has died
             if not is_free or not self._take(path, descriptor):
+                opened.pop_all()
                 os.close(descriptor)
                 stored.close()
                 return following, "followed"
-        except OSError:
-            os.close(descriptor)
-            following.close()
-            raise
-        with self._lock:
-            if self._is_closed:
-                os.close(descriptor)
-                following.close()
-                return stored, "missed"
-            self._fetching += 1
-            self._fetchers.submit(self._fetch, object_id, descriptor, stored)
+            with self._lock:
+                if self._is_closed:
+                    return stored, "missed"
+                self._fetching += 1
+                self._fetchers.submit(self._fetch, object_id, descriptor, stored)
+            opened.pop_all()
         return following, "missed"
 
     def _take(self, path: Path, descriptor: int) -> bool:
-        """Lock the file to fetch; return False if another thread is fetching it, or just has."""
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+        """Lock the file to fetch; return False if another thread fetches it, or just did."""
+        if not try_lock(descriptor, fcntl.LOCK_EX):
             return False
         try:
             is_here = os.path.samestat(path.stat(), os.fstat(descriptor))
@@ -241,11 +236,14 @@ class DiskCache:
             if self._is_closed:
                 raise _Closed
             hashed.update(chunk)
-            _write(descriptor, chunk)
-        _write(descriptor, memoryview(_MAGIC + hashed.digest()))
+            write_all(descriptor, chunk)
+        write_all(descriptor, memoryview(_MAGIC + hashed.digest()))
 
     def _make_room(self, count: int, *, looks: bool = False) -> bool:
-        """Delete least recently used files; return False if `count` bytes still do not fit."""
+        """Delete least recently used files; return False if `count` bytes still do not fit.
+
+        The folder is read only if enough was added since the last time, or `looks` is set.
+        """
         with self._room:
             self._since_look += count
             if self._since_look < self._limit // 16 and not looks:
@@ -275,20 +273,19 @@ class DiskCache:
                         yield _Entry(found.st_mtime, found.st_size, Path(each.path))
 
     def _fetched_so_far(self) -> int:
-        """Return the total size of files being fetched; delete those that dead processes left."""
+        """Return the total size of files being fetched; delete files that dead processes left."""
         size = 0
         for path in (self._folder / FETCHING).iterdir():
-            with suppress(FileNotFoundError):
-                descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
-                try:
-                    found = os.fstat(descriptor)
-                    size += found.st_size
-                    # A new one may not be locked yet.
-                    is_old = time.time() - found.st_mtime > _TOUCH_SECONDS
-                    if is_old and self._take(path, descriptor):
-                        path.unlink()
-                finally:
-                    os.close(descriptor)
+            with (
+                suppress(FileNotFoundError),
+                closing_fd(os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)) as descriptor,
+            ):
+                found = os.fstat(descriptor)
+                size += found.st_size
+                # A new file may not be locked yet.
+                is_old = time.time() - found.st_mtime > _TOUCH_SECONDS
+                if is_old and self._take(path, descriptor):
+                    path.unlink()
         return size
 
     def drop(self, object_id: str) -> None:
@@ -349,8 +346,3 @@ def _is_whole(descriptor: int, length: int) -> bool:
         hashed.update(buffer[:read])
         offset += read
     return os.pread(descriptor, _TRAILER_BYTES, length) == _MAGIC + hashed.digest()
-
-
-def _write(descriptor: int, chunk: memoryview) -> None:
-    while chunk:
-        chunk = chunk[os.write(descriptor, chunk) :]

@@ -110,8 +110,8 @@ class SealedEncoder:
         self._layout: Layout = Slots()
         self._number = 0
         self._buffer = bytearray()
-        self._hasher: blake3 | None = blake3()
-        """The hasher of the stored bytes; None if it has not hashed all of them."""
+        self.hasher: blake3 | None = blake3()
+        """The hasher of the stored bytes; None if no hasher has hashed all of them."""
 
     @property
     def length(self) -> int:
@@ -131,17 +131,8 @@ class SealedEncoder:
             start = self._layout.start(self._number)
         except (SealBroken, IndexError):
             return False
-        self._hasher = None
+        self.hasher = None
         return start == self._writer.length
-
-    def take_hasher(self, hasher: blake3) -> None:
-        """Continue with `hasher`, which has already hashed the stored bytes."""
-        self._hasher = hasher
-
-    @property
-    def hasher(self) -> blake3 | None:
-        """Return the hasher of the stored bytes, or None if it has not hashed all of them."""
-        return self._hasher
 
     def append(self, view: memoryview, /) -> None:
         """Append bytes; seal and append each frame that becomes full."""
@@ -152,7 +143,7 @@ class SealedEncoder:
             if len(self._buffer) == FRAME_BYTES:
                 record = self._store(FrameKind.WHOLE)
                 self._layout.add(record)
-                self._number += 1  # before the buffer: `read` tells by both whose bytes those are
+                self._number += 1  # before the buffer: `read` compares both, in another thread
                 self._buffer = bytearray()
 
     def sealed(self) -> SealedState:
@@ -180,7 +171,7 @@ class SealedEncoder:
                 return False
             self._writer.cut(self._layout.start(number))
             self._layout.cut(number)
-            self._number, self._buffer, self._hasher = number, bytearray(frame), None
+            self._number, self._buffer, self.hasher = number, bytearray(frame), None
         del self._buffer[count:]
         return True
 
@@ -196,7 +187,7 @@ class SealedEncoder:
 
     def checksum(self) -> str | None:
         """Return the BLAKE3 digest of the stored bytes, or None if it is unknown."""
-        return None if self._hasher is None else self._hasher.hexdigest()
+        return None if self.hasher is None else self.hasher.hexdigest()
 
     def hash_into(self, hashers: Mapping[str, Hasher]) -> bool:
         """See `PlainEncoder.hash_into`."""
@@ -253,8 +244,8 @@ class SealedEncoder:
 
     def _append(self, stored: memoryview) -> None:
         self._writer.append(stored)
-        if self._hasher is not None:
-            self._hasher.update(stored)
+        if self.hasher is not None:
+            self.hasher.update(stored)
 
 
 Encoder = PlainEncoder | SealedEncoder
@@ -263,7 +254,7 @@ Encoder = PlainEncoder | SealedEncoder
 def layout_before(cipher: FrameCipher, entries: bytes) -> Layout:
     """Return the layout of the whole frames before the partial frame.
 
-    `entries` are those in a tail, of packed frames: integers of 4 bytes, big-endian.
+    `entries` are the entries of packed frames in a tail: integers of 4 bytes, big-endian.
 
     Raise `SealBroken` if the entries are cut off.
     """
@@ -280,7 +271,7 @@ def layout_before(cipher: FrameCipher, entries: bytes) -> Layout:
 def open_partial(cipher: FrameCipher, number: int, count: int, sealed: bytes) -> bytes:
     """Decrypt the partial frame in a tail, of `count` bytes.
 
-    Raise `SealBroken` if it is another frame, or was changed.
+    Raise `SealBroken` if `sealed` is another frame, or was changed.
     """
     if not count:
         return b""

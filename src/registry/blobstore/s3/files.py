@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Final
 
@@ -41,7 +41,7 @@ from registry.blobstore.s3.orphans import Marks
 from registry.blobstore.s3.parts import PartBytes, Senders, part_bytes
 from registry.blobstore.s3.responses import KeyMissing, StoreRefused
 from registry.blobstore.s3.staged import S3Staged
-from registry.blobstore.s3.uploads import HeldUpload, Holds, Shared
+from registry.blobstore.s3.uploads import Holds, Shared
 from registry.blobstore.sealed.frame_format import (
     FRAME_BYTES,
     HEADER_BYTES,
@@ -81,8 +81,8 @@ class S3Files:
         - `sizes` returns the size of each part
         - `holds` are shared by the stores of one process that use the same bucket
         - `locks` coordinate the processes that use the bucket
-        - `cache`: objects with a row are read through it; `close` closes it
-        - `folder`: uploads that do not fit in memory continue in unnamed files here
+        - `cache` is the disk cache through which objects with a row are read; `close` closes it
+        - `folder` has the unnamed files of uploads that do not fit in memory
         """
         self.compresses: Final = compresses
         self.bucket: Final = bucket
@@ -112,7 +112,7 @@ class S3Files:
         """Open an object (`BlobReader.open`)."""
         name, cache = canonical_id(object_id), self._cache
         self._keep(object_id)
-        if cache is None or size is None:  # without a row, the bytes of an id may become others
+        if cache is None or size is None:  # without a row, the bytes of an id may still change
             return self._fitting(self._in_bucket(name), object_id, size, data_key)
         cached = cache.open(name)
         if cached is not None:
@@ -174,27 +174,19 @@ class S3Files:
             if self._shared.look(upload_id).is_object:
                 raise
             raise ObjectUnknown(upload_id) from None
-        if any(True for _ in self._shared.tails_of(upload_id)):
-            try:
-                is_object = self._shared.look(upload_id).is_object
-            except BaseException:
-                opened.close()
-                raise
-            if not is_object:
-                opened.close()
+        with ExitStack() as unneeded:
+            unneeded.callback(opened.close)
+            has_tails = any(True for _ in self._shared.tails_of(upload_id))
+            if has_tails and not self._shared.look(upload_id).is_object:
                 raise ObjectUnknown(upload_id)
+            unneeded.pop_all()
         return opened
 
-    def open_stored(self, object_id: str, stored_size: int) -> S3Object:
+    def open_stored(self, object_id: str, stored_size: int) -> StoredBytes | SealedObject:
         """Open the stored bytes of an object (`BlobReader.open_stored`)."""
         self._keep(object_id)
-        opened = self._in_bucket(canonical_id(object_id))
-        try:
-            check_size(opened.length, stored_size)
-        except ObjectDamaged:
-            opened.close()
-            raise
-        return opened
+        stored = self._in_bucket(canonical_id(object_id))
+        return self._fitting(stored, object_id, stored_size, None)
 
     def check(self, object_id: str, stored_size: int) -> None:
         """Check the presence and size of an object (`BlobReader.check`)."""
@@ -236,13 +228,14 @@ class S3Files:
         data_key: DataKey | None = None,
         source_key: DataKey | None = None,
     ) -> S3Staged:
-        """Begin to stage bytes with a copy of others (`BlobWriter.stage_copy`)."""
+        """Begin to stage bytes with a copy of stored bytes (`BlobWriter.stage_copy`)."""
         source = canonical_id(source_id)
         staged = self.stage(upload_id, data_key=data_key)
         try:
             self._keep(source)
             found = self._shared.find(source)
-            staged.fill(prefix_of(self.bucket, source, found, source_key, size))
+            for view in prefix_of(self.bucket, source, found, source_key, size):
+                staged.write(view)
         except BaseException:
             staged.discard()
             raise
@@ -274,7 +267,7 @@ class S3Files:
         """Check that the bucket responds; S3 does not say how much room there is."""
         self.bucket.find(GENERATION)
 
-    def held(self, upload_id: str) -> HeldUpload | None:
+    def held(self, upload_id: str) -> S3Staged | None:
         """Return the writer in this process that holds an upload; None if there is none."""
         return self._shared.holds.find(upload_id)
 
@@ -314,23 +307,26 @@ class S3Files:
 
     def list_objects(self, partition: str | None = None) -> Iterator[ListedBytes]:
         """Yield every object, or those of a partition, except orphans."""
-        if partition is None:
-            orphans = {each.object_id for each in self._marks.listed()}
-            yield from self._objects(OBJECTS, orphans)
-        else:
-            yield from self._objects(objects_in(partition), self._marks.in_partition(partition))
+        orphans = self._marks.ids(partition)
+        for entry in self.bucket.listed(OBJECTS if partition is None else objects_in(partition)):
+            object_id = object_id_of(entry.key)
+            if object_id is None or object_id in orphans:
+                continue
+            held = self.held(object_id)
+            if held is None or not held.is_staged:  # else the object was made only to be read
+                yield ListedBytes(object_id, entry.size)
 
     def list_ids(self, partition: str) -> Iterator[str]:
         """Yield the ids of a partition's objects (`BlobSweeper.list_ids`)."""
         return (each.object_id for each in self.list_objects(partition))
 
     def list_staged(self) -> Iterator[ListedBytes]:
-        """Yield all staged bytes except orphans, by upload id.
+        """Yield the staged bytes of each upload, except orphans.
 
         On the way, delete the tails and parts that committed uploads have left. For uploads that
         this process holds, sizes include bytes not yet sent.
         """
-        orphans = {each.object_id for each in self._marks.listed()}
+        orphans = self._marks.ids()
         held = self._shared.holds.every()
         for name, staged in held.items():
             if staged.is_staged and name not in orphans:
@@ -340,8 +336,8 @@ class S3Files:
             found = tail_name(entry.key)
             if found is not None and found.upload_id not in held:
                 tails.setdefault(found.upload_id, []).append(found.stored)
-        uploads = {object_id_of(each.key) for each in self.bucket.begun(OBJECTS)} - {None}
-        for name in {*tails, *(each for each in uploads if each)} - held.keys() - orphans:
+        begun = (object_id_of(each.key) for each in self.bucket.begun(OBJECTS))
+        for name in {*tails, *filter(None, begun)} - held.keys() - orphans:
             if not self._is_left(name):
                 yield ListedBytes(name, max(tails.get(name, ()), default=0))
 
@@ -363,14 +359,9 @@ class S3Files:
         refusal = StoreRefused(next(iter(failed.values()))) if failed else None
         return Deleted(deleted, refusal)
 
-    @contextmanager
-    def deleting(self) -> Iterator[None]:
-        """Prevent backups from beginning in the block (`FleetLocks.deleting`)."""
-        if self._locks is None:
-            yield
-            return
-        with self._locks.deleting():
-            yield
+    def deleting(self) -> AbstractContextManager[None]:
+        """Prevent backups from beginning during the block (`FleetLocks.deleting`)."""
+        return nullcontext() if self._locks is None else self._locks.deleting()
 
     def set_aside(self, object_id: str, moment: int, *, staged_too: bool = True) -> bool:
         """Make an object, or staged bytes, an orphan (`BlobSweeper.set_aside`)."""
@@ -422,15 +413,6 @@ class S3Files:
         if self._marks.is_known(object_id):
             self._marks.take_back(object_id)
 
-    def _objects(self, prefix: str, orphans: set[str]) -> Iterator[ListedBytes]:
-        for entry in self.bucket.listed(prefix):
-            object_id = object_id_of(entry.key)
-            if object_id is None or object_id in orphans:
-                continue
-            held = self.held(object_id)
-            if held is None or not held.is_staged:  # else it is an object only to be verified
-                yield ListedBytes(object_id, entry.size)
-
     def _unsealed_size(self, object_id: str, head: ObjectHead) -> int:
         """Return the plain size of a sealed object; 0 if its stored size is invalid."""
         key, end = object_key(object_id), head.size
@@ -447,10 +429,11 @@ class S3Files:
         return bytes(self.bucket.get(key, start, stop).body.read())
 
     def _is_left(self, upload_id: str) -> bool:
-        """Return True if an upload was committed; then delete tails and parts older than it.
+        """Return True if an upload was committed; then delete the tails and parts that it has left.
 
-        An object that is being turned back into staged bytes has newer tails and parts, which stay.
-        A tail may have been stored anew since it was listed, so tails are listed after the object.
+        Tails and parts newer than the object stay: it is being turned back into staged bytes. A
+        tail may have been stored anew since the caller listed it, so the tails are listed again,
+        after looking at the object.
         """
         head = self.bucket.find(object_key(upload_id))
         if head is None or self.held(upload_id) is not None:

@@ -8,35 +8,19 @@ bytes that were sent in parts must wait for the commit.
 from __future__ import annotations
 
 from contextlib import closing
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from registry.blobstore.base import DataKey, ObjectUnknown, StagedDropped
 from registry.blobstore.reading import BlockingGrowing, BlockingObject, StagedGrowth, StagedLook
-from registry.blobstore.s3.uploads import HeldUpload
 
-
-class UploadFiles(Protocol):
-    """The methods of `registry.blobstore.s3.files.S3Files` that `GrowingUpload` calls."""
-
-    def held(self, upload_id: str) -> HeldUpload | None:
-        """Return the writer in this process that holds an upload; None if there is none."""
-
-    def is_set_aside(self, upload_id: str) -> bool:
-        """Return True if an upload is an orphan."""
-
-    def open_committed(self, upload_id: str, data_key: DataKey | None) -> BlockingObject:
-        """Open the object that an upload has become; raise `ObjectUnknown` if there is none."""
-
-    def acknowledged(
-        self, upload_id: str, data_key: DataKey | None, more_than: int
-    ) -> bytes | None:
-        """Return all acknowledged bytes, or None (`S3Files.acknowledged`)."""
+if TYPE_CHECKING:
+    from registry.blobstore.s3.files import S3Files
 
 
 class GrowingUpload(BlockingGrowing):
     """An upload that is read while it grows; `data_key` decrypts sealed bytes."""
 
-    def __init__(self, files: UploadFiles, upload_id: str, data_key: DataKey | None) -> None:
+    def __init__(self, files: S3Files, upload_id: str, data_key: DataKey | None) -> None:
         self._files = files
         self._upload_id = upload_id
         self._data_key = data_key

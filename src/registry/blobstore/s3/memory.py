@@ -1,8 +1,8 @@
 """The memory that all uploads of a process share for bytes not yet sent.
 
 An upload that waits for its client never waits for memory: many slow clients would block each other
-and all others. Bytes that do not fit go to a file (`PartBuffer`). Only sends wait for memory, and
-only for other sends, which finish without any client.
+and all other clients. Bytes that do not fit go to a file (`PartBuffer`). Only sends wait for
+memory, and only for other sends, which finish without any client.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _SPARE_SHARE: Final = 10
 
 
 class MemoryBudget:
-    """A limit on memory use in bytes; a single use may exceed the limit if there is no other.
+    """A limit on memory use in bytes; a use may exceed the limit while there is no other use.
 
     Waiting uses are served in order, so that many small uses do not starve a large one.
     """
@@ -148,7 +148,7 @@ class PartBuffer:
     def loaded(self, passing: MemoryBudget) -> Iterator[bytes | bytearray]:
         """Yield all bytes, valid within the ``with`` block.
 
-        Bytes in a file are read into memory that is taken from the budget `passing` until then.
+        Bytes in a file are read into memory that is reserved from the budget `passing`.
         """
         if self._file is None:
             yield self._memory

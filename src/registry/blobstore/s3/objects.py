@@ -19,10 +19,10 @@ FIRST_BYTES: Final = 256 * 1024
 """Bytes that opening an object reads: a small object needs no second call."""
 _READ_BYTES: Final = 256 * 1024
 _TRIES: Final = 5
-"""Consecutive attempts of a read without a byte after which the read fails."""
+"""A read fails after this many consecutive attempts that got no byte."""
 _ALL_TRIES: Final = 16
 _PAUSE_SECONDS: Final = 0.5
-"""Unit of the growing pauses between attempts; together they outlast the one of `Circuit`."""
+"""Unit of the growing pauses between attempts, which together outlast the pause of `Circuit`."""
 _PATIENCE: Final = 2
 """A read that gets no byte is tried again for this multiple of `store_s3_read_seconds`."""
 
@@ -135,8 +135,8 @@ class _Gone(StoreUnavailable):
 class _Stream:
     """A range being received, from `position` to `end`.
 
-    The range is requested at once: a deleted object can still be read to its end, but no longer
-    opened. The kernel reads ahead as much as fits in the connection's buffers.
+    The range is requested at once, since an object that is deleted later can be read to its end,
+    but not opened. The kernel reads ahead as much as fits in the connection's buffers.
     """
 
     def __init__(
@@ -161,7 +161,7 @@ class _Stream:
     def fill(self, view: memoryview) -> None:
         """Fill `view` with the next bytes; if the connection breaks, request the rest again.
 
-        Raise `StoreUnavailable` if it broke too often, or the object was replaced meanwhile.
+        Raise `StoreUnavailable` if the connection broke too often, or the object was replaced.
         """
         broken, began = 0, time.monotonic()
         patience = _PATIENCE * self._bucket.settings.store_s3_read_seconds

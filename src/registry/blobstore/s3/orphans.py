@@ -56,9 +56,10 @@ class Marks:
                 self._known.add(orphan.object_id)
                 yield orphan
 
-    def in_partition(self, partition: str) -> set[str]:
-        """Return the ids of a partition's orphans."""
-        return {each.object_id for each in self.listed(orphans_in(partition))}
+    def ids(self, partition: str | None = None) -> set[str]:
+        """Return the ids of all orphans, or of a partition's."""
+        prefix = ORPHANS if partition is None else orphans_in(partition)
+        return {each.object_id for each in self.listed(prefix)}
 
     def take_back(self, object_id: str) -> bool:
         """Remove the marks of an object or of staged bytes; return False if there are none."""

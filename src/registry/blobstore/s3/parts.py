@@ -170,8 +170,8 @@ class PartWriter:
     def complete(self) -> None:
         """Store the bytes as the object at the key.
 
-        If the response is lost, this looks at the object at the key, and succeeds if its size and
-        token are this writer's.
+        If the response is lost, look at the object at the key: if it has this writer's size and
+        token, return normally.
 
         Raise `StageBusy` if another writer has already stored an object there; `StoreUnavailable`
         if the store failed.

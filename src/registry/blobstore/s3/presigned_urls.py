@@ -1,4 +1,4 @@
-"""Presigned URLs, by which clients fetch the bytes of objects directly from the bucket.
+"""Presigned URLs, with which clients fetch the bytes of objects directly from the bucket.
 
 Signing makes no request, but may renew credentials that expire. So it runs in a thread, after the
 check of the object that each new URL needs anyway. A URL is reused for half of its life.

@@ -22,9 +22,10 @@ _PAUSE_SECONDS: Final = 2.0
 
 
 class Circuit:
-    """A circuit breaker: after five calls without a response, lets one through every two seconds.
+    """A circuit breaker: it opens after five consecutive calls without a response.
 
-    All other calls fail at once, until a call gets a response.
+    Then one call is let through every two seconds, and all others fail at once, until a call gets a
+    response.
     """
 
     def __init__(self) -> None:
@@ -145,7 +146,7 @@ def answered(what: str, circuit: Circuit) -> Iterator[None]:
         _log.error("the blob store refuses %s: %s", what, code)
         raise StoreRefused(code) from error
     except (NoCredentialsError, PartialCredentialsError, CredentialRetrievalError) as error:
-        circuit.failed()  # to look for them on the network takes seconds
+        circuit.failed()  # looking for credentials on the network takes seconds
         _log.error(_NO_CREDENTIALS, what, error)
         raise StoreUnavailable("the blob store has no credentials") from error
     except (BotoCoreError, HTTPError, OSError) as error:
@@ -165,8 +166,8 @@ def answered(what: str, circuit: Circuit) -> Iterator[None]:
 def check_document(*, operation_model: Any, response_dict: Mapping[str, Any], **_: object) -> None:  # noqa: ANN401 - botocore's
     """Raise `NoDocumentOfS3` if a successful response is not the document of its call.
 
-    botocore calls this before it parses a response. It would take any other document, or none, for
-    an empty list.
+    botocore calls this before it parses a response. Without this check, botocore would take any
+    other document, or none, for an empty list.
     """
     root = _DOCUMENTS.get(operation_model.name)
     if root is None or response_dict["status_code"] >= _GOOD:

@@ -133,7 +133,7 @@ class S3Staged:
         algorithm: str | None = None,
         data_key: DataKey | None = None,
     ) -> None:
-        """Go to the acknowledged `offset`, using the tail for it or the bytes in memory.
+        """Go to the acknowledged `offset`, in the bytes in memory or by the tail that ends there.
 
         An object becomes staged bytes again. If no tail ends at the offset, the sent parts are read
         and sent again.
@@ -228,11 +228,6 @@ class S3Staged:
             self._writer.abort()  # nothing of it was flushed
         self._let_go()
 
-    def fill(self, views: Iterator[memoryview]) -> None:
-        """Append bytes from another upload."""
-        for view in views:
-            self.write(view)
-
     def _new_encoder(self) -> tuple[PartWriter, Encoder]:
         shared = self._shared
         writer = PartWriter(shared.bucket, self._key, str(uuid.uuid4()), shared.senders)
@@ -250,9 +245,8 @@ class S3Staged:
 
     def _claim(self) -> None:
         """Store an empty tail, so that no other writer can begin with this id."""
-        if self._shared.bucket.find(self._key) is not None:
-            raise StageBusy(self._upload_id)
-        if any(True for _ in self._shared.tails_of(self._upload_id)):
+        is_object = self._shared.bucket.find(self._key) is not None
+        if is_object or any(True for _ in self._shared.tails_of(self._upload_id)):
             raise StageBusy(self._upload_id)
         name = TailName(self._upload_id, 0, 0, 0)
         empty = Tail(Description(0), b"").encoded()
@@ -260,7 +254,7 @@ class S3Staged:
             self._shared.bucket.put(name.key, empty, is_new=True, token=self._writer.token)
         except KeyExists as error:
             there = self._shared.bucket.find(name.key)
-            if there is None or there.token != self._writer.token:  # else an answer was lost
+            if there is None or there.token != self._writer.token:  # else the response was lost
                 raise StageBusy(self._upload_id) from error
         self._note_tails(frozenset({name}))
         self._last = name
@@ -286,12 +280,12 @@ class S3Staged:
         if found.is_replaced:
             self._shared.bucket.delete_all([self._key])
             found = self._found = UploadState(None, found.tails)
-        if found.head is None and name is not None and name.offset == offset:
-            self._load(name, known)
-            return
-        if found.head is None and name is None:
-            raise ObjectUnknown(self._upload_id)
-        if found.head is None and name is not None:
+        if found.head is None:
+            if name is None:
+                raise ObjectUnknown(self._upload_id)
+            if name.offset == offset:
+                self._load(name, known)
+                return
             self._load(name, {})
             if self._encoder.cut(offset):
                 self._last = None
@@ -323,26 +317,23 @@ class S3Staged:
     def _load(self, name: TailName, known: Mapping[str, str]) -> None:
         """Continue after a tail; `known` are the digests of the bytes up to its end."""
         with self._shared.senders.passing.taken(2 * (name.stored - name.sent)):
-            self._load_in_memory(name, known)
-
-    def _load_in_memory(self, name: TailName, known: Mapping[str, str]) -> None:
-        try:
-            tail = read_tail(self._shared.bucket, name)
-        except ObjectUnknown:
-            self._shared.forget(self._upload_id)
-            raise
-        self._writer, self._encoder = self._new_encoder()
-        about = tail.about
-        if about.upload is not None:
-            self._writer.token = about.token
-            self._writer.restore(about.upload, about.parts, name.sent)
-        self._writer.refill(tail.stored)
-        if not self._encoder.restore(tail):
-            self._writer.close()
-            raise ObjectUnknown(self._upload_id)
-        hasher = self._shared.checksums.take_for(self._upload_id, tail)
-        if hasher is not None and isinstance(self._encoder, SealedEncoder):
-            self._encoder.take_hasher(hasher)
+            try:
+                tail = read_tail(self._shared.bucket, name)
+            except ObjectUnknown:
+                self._shared.forget(self._upload_id)
+                raise
+            self._writer, self._encoder = self._new_encoder()
+            about = tail.about
+            if about.upload is not None:
+                self._writer.token = about.token
+                self._writer.restore(about.upload, about.parts, name.sent)
+            self._writer.refill(tail.stored)
+            if not self._encoder.restore(tail):
+                self._writer.close()
+                raise ObjectUnknown(self._upload_id)
+            hasher = self._shared.checksums.take_for(self._upload_id, tail)
+            if hasher is not None and isinstance(self._encoder, SealedEncoder):
+                self._encoder.hasher = hasher
         self._last = name
         hashers = self._shared.hashers.take_verified(self._upload_id, known)
         self._digests = RunningDigests(hashers, known)
@@ -350,10 +341,11 @@ class S3Staged:
     def _restage(self, offset: int, algorithm: str | None) -> None:
         """Turn the first `offset` bytes of an object, or of sent parts, into staged bytes.
 
-        They are stored in a new tail before the object is deleted.
+        The bytes are stored in new parts and a new tail before the object is deleted.
         """
         shared, found = self._shared, self._found
-        if found.head is None:  # its parts become an object to be read, which is to be deleted
+        if found.head is None:
+            # `prefix_of` makes the sent parts an object, to read them; it is deleted below.
             found = UploadState(None, frozenset(shared.tails_of(self._upload_id)))
         views = prefix_of(shared.bucket, self._upload_id, found, self._data_key, offset)
         self._writer.close()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable
-from typing import Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Final, NamedTuple
 from zlib import crc32
 
 from blake3 import blake3
@@ -12,9 +12,11 @@ from blake3 import blake3
 from registry.blobstore.base import ObjectUnknown, StageBusy
 from registry.blobstore.s3.bucket import Bucket, ObjectHead
 from registry.blobstore.s3.bucket_layout import Tail, TailName, object_key, tail_name, tails_of
-from registry.blobstore.s3.encodings import Encoder
 from registry.blobstore.s3.parts import Senders
 from registry.blobstore.staging import HasherCache, UploadCache
+
+if TYPE_CHECKING:
+    from registry.blobstore.s3.staged import S3Staged
 
 
 class UploadState(NamedTuple):
@@ -32,8 +34,8 @@ class UploadState(NamedTuple):
     def is_object(self) -> bool:
         """Return True if the upload was committed, even if an earlier tail is left.
 
-        An object of exactly the sent parts was made only to read them. If it was in fact committed,
-        it has the same bytes.
+        An object of exactly the sent parts does not count: it was made only to read the parts, or
+        has the same bytes as such an object.
         """
         return (
             self.head is not None
@@ -47,28 +49,12 @@ class UploadState(NamedTuple):
         return self.head is None and not self.tails and not self.uploads
 
 
-class HeldUpload(Protocol):
-    """The writer of an upload in this process (`registry.blobstore.s3.staged.S3Staged`)."""
-
-    @property
-    def offset(self) -> int:
-        """Return the number of bytes."""
-
-    @property
-    def is_staged(self) -> bool:
-        """Return True if the bytes are staged: not an object yet."""
-
-    @property
-    def encoder(self) -> Encoder | None:
-        """Return the encoder of the bytes; None if they are not held, or were committed."""
-
-
 class Holds:
     """The writers of a process by upload id; each id has at most one."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._held: dict[str, HeldUpload | None] = {}
+        self._held: dict[str, S3Staged | None] = {}
 
     def take(self, upload_id: str) -> None:
         """Reserve an id for a new writer; raise `StageBusy` if the id already has one."""
@@ -77,7 +63,7 @@ class Holds:
                 raise StageBusy(upload_id)
             self._held[upload_id] = None
 
-    def set(self, upload_id: str, staged: HeldUpload) -> None:
+    def set(self, upload_id: str, staged: S3Staged) -> None:
         """Set the writer of a reserved id."""
         with self._lock:
             self._held[upload_id] = staged
@@ -87,11 +73,11 @@ class Holds:
         with self._lock:
             self._held.pop(upload_id, None)
 
-    def find(self, upload_id: str) -> HeldUpload | None:
+    def find(self, upload_id: str) -> S3Staged | None:
         """Return the writer of an id, or None if it has none."""
         return self._held.get(upload_id)
 
-    def every(self) -> dict[str, HeldUpload]:
+    def every(self) -> dict[str, S3Staged]:
         """Map upload ids to their writers."""
         with self._lock:
             return {name: each for name, each in self._held.items() if each is not None}
@@ -199,8 +185,9 @@ class Checksums(UploadCache[RunningChecksum]):
     def take_for(self, upload_id: str, tail: Tail) -> blake3 | None:
         """Remove and return the hasher of an upload; None if absent, or if the tail has changed."""
         found = self.take(upload_id)
-        is_same = found is not None and found[:2] == (tail.about, crc32(tail.stored))
-        return found.hasher if found is not None and is_same else None
+        if found is None or found[:2] != (tail.about, crc32(tail.stored)):
+            return None
+        return found.hasher
 
     def keep(self, upload_id: str, tail: Tail, hasher: blake3) -> None:
         """Cache the hasher of an upload that now ends with this tail."""

@@ -17,7 +17,7 @@ _MOST_OF_OBJECT: Final = 0.9
 _MOST_OF_PIECE: Final = 15 / 16
 """A piece of a compressed object is stored compressed if it shrinks to less than this fraction."""
 _EXTRA_BYTES: Final = 52
-"""Bytes by which a packed object of one frame is longer: the frame's entry, and the table."""
+"""Bytes that packing adds to an object of one frame: the frame's entry, and the table."""
 _LEAST_BYTES: Final = 4096
 """A file of up to this size takes one block of the disk, so compressing it saves nothing."""
 _SAMPLES: Final = 4
@@ -49,7 +49,7 @@ _local = threading.local()
 def is_worth_compressing(piece: memoryview) -> bool:
     """Return True if compressing an object that begins with this piece saves space.
 
-    Four samples of it are compressed, since the first bytes of a tar are always compressible.
+    Four samples of the piece are compressed: the first bytes of a tar are always compressible.
     """
     if len(piece) <= _LEAST_BYTES or bytes(piece[:8]).startswith(_COMPRESSED):
         return False

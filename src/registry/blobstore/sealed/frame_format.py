@@ -151,7 +151,7 @@ class FrameCipher:
     def open(self, kind: FrameKind, number: int, sealed: memoryview, out: memoryview) -> memoryview:
         """Decrypt a sealed frame into `out`; return the part of `out` that has the plaintext.
 
-        Raise `SealBroken` if it is another frame, or was changed; `out` is then undefined.
+        Raise `SealBroken` if `sealed` is another frame, or was changed; `out` is then undefined.
         """
         size = len(sealed) - OVERHEAD
         if size < 0:

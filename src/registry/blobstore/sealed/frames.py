@@ -52,7 +52,7 @@ _local = threading.local()
 def scratch(name: str = "sealed") -> memoryview:
     """Return a buffer for a header and a frame; each thread has one buffer per `name`.
 
-    The next call with this name in this thread returns it again: new buffers cost page faults.
+    The thread's next call with this name returns the same buffer: new buffers cost page faults.
     """
     needed = HEADER_BYTES + ENTRY_BYTES + SLOT_BYTES
     found: memoryview | None = getattr(_local, name, None)
@@ -67,8 +67,8 @@ def seal_frame(
 ) -> tuple[FrameKind, int]:
     """Write a sealed frame to `out`, with its entry if the frames are packed.
 
-    Return its kind and its length in `out`. `kind` is the kind without compression. With packed
-    frames, a whole or last frame is compressed if that makes it smaller.
+    Return the frame's kind, and the length of what was written. `kind` is the kind without
+    compression. With packed frames, a whole or last frame is compressed if that makes it smaller.
     """
     if not cipher.is_packed:
         return kind, cipher.seal(kind, number, piece, out)
@@ -85,7 +85,7 @@ def open_frame(
 ) -> memoryview:
     """Decrypt and decompress a stored frame into `out`; return the part of `out` with the bytes.
 
-    Raise `SealBroken` if it is another frame, or was changed; `out` is then undefined.
+    Raise `SealBroken` if `stored` is another frame, or was changed; `out` is then undefined.
     """
     if not cipher.is_packed:
         return cipher.open(record.kind, number, stored, out)
@@ -158,7 +158,7 @@ def resumable_at(descriptor: int, received: int) -> int:
 def find_record(
     descriptor: int, cipher: FrameCipher, layout: Layout, number: int, count: int, out: memoryview
 ) -> Record | None:
-    """Find a record that holds the first `count` bytes of a frame, and decrypt it into `out`.
+    """Find a record that holds the first `count` bytes of a frame, and decrypt them into `out`.
 
     Return None if there is none. Partial frames are tried first: a whole frame may not be durable
     yet, and partial frames are overwritten only after it is.
@@ -178,7 +178,7 @@ def _candidates(
     descriptor: int, layout: Layout, number: int, count: int, size: int
 ) -> list[Record]:
     in_place = layout.in_place(descriptor, number, size)
-    if not count:  # there is nothing to find, but an empty last frame spares cutting it off
+    if not count:  # no bytes to find; but a file that ends in an empty last frame can stay so
         return [each for each in in_place if (each.length, each.end) == (0, size)]
     found = [partial(layout, number, place, count) for place in PARTIAL_PLACES]
     found += [each for each in in_place if each.length >= count]

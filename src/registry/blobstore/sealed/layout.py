@@ -28,7 +28,7 @@ from registry.blobstore.staged_io import read_exactly
 ENTRY_BYTES: Final = 4
 _LENGTH_BITS: Final = 24
 _LENGTH_MASK: Final = (1 << _LENGTH_BITS) - 1
-# No sets: the hash of an enumeration's member is that of its name, by a function in Python.
+# Tuples, not sets: the hash of an enum member is computed by a function in Python.
 _WHOLE: Final = (FrameKind.WHOLE, FrameKind.WHOLE_ZSTD)
 _LAST: Final = (FrameKind.LAST, FrameKind.LAST_ZSTD)
 _ZSTD: Final = (FrameKind.WHOLE_ZSTD, FrameKind.LAST_ZSTD)
@@ -93,7 +93,10 @@ class Slots:
         return max(0, size - HEADER_BYTES) // SLOT_BYTES
 
     def in_place(self, descriptor: int, number: int, size: int) -> Iterator[Record]:  # noqa: ARG002
-        """Yield possible records of a frame: last frames by the file's size, then a whole frame."""
+        """Yield the records that a frame may have: as a last frame, then as a whole frame.
+
+        The length of a last frame follows from `size`, the size of the file.
+        """
         for length in (size - frame_offset(number) - OVERHEAD, size - marked_size(self, number, 0)):
             if 0 <= length < FRAME_BYTES:
                 yield self.record(number, length)
@@ -103,8 +106,8 @@ class Slots:
 class Packed:
     """Frames stored one after another, each preceded by its entry.
 
-    Its entries are those of the frames added so far: for staged bytes, all whole frames before the
-    partial one; for an object, all frames.
+    `entries` are those of the frames added so far: for staged bytes, all whole frames before the
+    partial frame; for an object, all frames.
     """
 
     entry_bytes = ENTRY_BYTES

@@ -133,8 +133,8 @@ def unseal(
 ) -> SealedObject:
     """Return an object of `size` bytes that decrypts `stored`; on an error, close `stored`.
 
-    If `size` is None, check the last frame, since the number of stored bytes may be wrong. Readers
-    of `shared_chunks` share decrypted frames in `frames`.
+    If `size` is None, check the last frame, which alone proves the size. Readers of `shared_chunks`
+    share decrypted frames in `frames`.
 
     Raise `ObjectDamaged` if the object has another size, or was not sealed with this key for this
     object; `StoreUnavailable` if the store failed.
@@ -153,7 +153,7 @@ def unseal_cached(
     object_id: str,
     size: int | None,
     data_key: DataKey,
-    frames: SharedFrames | None = None,
+    frames: SharedFrames | None,
 ) -> SealedObject | None:
     """Like `unseal`, but close `stored` and return None if that might wait for the disk."""
     if size is not None:

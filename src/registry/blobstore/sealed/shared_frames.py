@@ -1,7 +1,7 @@
 """Decrypt a frame once for all readers of the same object at about the same time.
 
-Machines that start together pull the same layers. A reader leaves a frame in memory for others that
-will reach it soon. The memory is bounded, and freed with the last reader. Only frames with a
+Machines that start together pull the same layers. A reader leaves a frame in memory for readers
+that will reach it soon. The memory is bounded, and freed with the last reader. Only frames with a
 verified tag are shared, and only among readers that have opened the object with its key.
 """
 
@@ -135,7 +135,11 @@ class SharedFrames:
             self._give_back(reader)
 
     def leave(self, reader: FrameReader) -> None:
-        """Remove a reader; the last of an object frees its frames, the last of all the memory."""
+        """Remove a reader.
+
+        The last reader of an object frees the object's frames; the last reader of all objects frees
+        the memory.
+        """
         with self._lock:
             self._give_back(reader)
             others = self._readers[reader.seal]
@@ -149,7 +153,11 @@ class SharedFrames:
                 self._spare.clear()
 
     def _give_back(self, reader: FrameReader) -> None:
-        """Release a reader's slot; drop its frame if no reader needs it or it is not decrypted."""
+        """Release a reader's slot.
+
+        If no other reader uses the slot, drop it unless its frame is decrypted and another reader
+        will soon reach the frame.
+        """
         if reader.held is None:
             return
         number, slot = reader.held
@@ -164,7 +172,10 @@ class SharedFrames:
             self._slots.move_to_end(key)
 
     def _new(self, key: tuple[bytes, int]) -> _Slot | None:
-        """Return a new slot; if full, drop the least recently used; None if all are in use."""
+        """Return a new slot, or None if all slots are in use.
+
+        At the limit, first drop the least recently used slot that no reader uses.
+        """
         if not self._spare and len(self._slots) >= self._limit:
             unused = next((at for at, slot in self._slots.items() if not slot.users), None)
             if unused is None:

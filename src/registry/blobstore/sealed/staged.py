@@ -105,9 +105,10 @@ class SealedBytes:
         return self._number * FRAME_BYTES + self._count
 
     def has(self, offset: int) -> bool:
-        """Return True if there are at least `offset` bytes; read the frame that contains the last.
+        """Return True if there are at least `offset` bytes.
 
-        The first call also checks the key against the header.
+        Decrypt the frame in which these bytes end, unless it is in memory. The first call also
+        checks the key against the header.
         """
         if offset <= 0:
             return offset == 0
@@ -162,16 +163,6 @@ class SealedBytes:
             self._file.cut(self._layout.start(number))
         return False
 
-    def begin(self) -> None:
-        """Begin with no bytes in an empty file."""
-        self._cipher = None
-        self._layout = Slots()
-        self._is_open = True
-        self._number = self._count = 0
-        self._kept = None
-        self._is_pinned = False
-        self._running = self._hasher = None
-
     def append(self, view: memoryview, /) -> None:
         """Append bytes; seal and write each frame that becomes full."""
         while view:
@@ -195,7 +186,7 @@ class SealedBytes:
         self._unpin()
         if kept is None or not kept.length:
             self._store_last()
-            if self._count:  # else the next hold could not tell it from what is to be cut off
+            if self._count:  # else the next writer could not tell the table from bytes to cut off
                 self._store_table()
             return
         if kept.is_last:
@@ -204,11 +195,11 @@ class SealedBytes:
         self._store_partial(2 if is_first else 1, self._count)
 
     def finish(self) -> None:
-        """Write the last frame in its place, and the table of a packed object, as the file's end.
+        """Write the end of the file: the last frame in its place, and a packed object's table.
 
-        The table overwrites nothing that is needed: the last frame before it has all bytes. A
-        process that died between truncating the file and flushing it may have written both before:
-        so the file counts as not durable.
+        The table overwrites nothing that is needed: the last frame before it has all bytes. If an
+        earlier process wrote both and died before the flush, nothing is left to write here. So the
+        file always counts as not durable.
         """
         kept = self._kept
         if kept is None or not kept.is_last or kept.length != self._count:
@@ -309,16 +300,23 @@ class SealedBytes:
             self._checksums.put(self._upload_id, running)
 
     def _begin(self) -> bool:
+        """Begin with no bytes; return False if the file had some."""
         is_empty = not self._file.size()
         if not is_empty:
             self._file.truncate(0)
-        self.begin()
+        self._cipher = None
+        self._layout = Slots()
+        self._is_open = True
+        self._number = self._count = 0
+        self._kept = None
+        self._is_pinned = False
+        self._running = self._hasher = None
         return is_empty
 
     def _go_to_stored(self, number: int, record: Record | None) -> bool:
         """Continue from a record that was read; move it if the next write would overwrite it.
 
-        Return False if there was something after it (`PlainBytes.rewind`).
+        Return False if there were bytes after the record (`PlainBytes.rewind`).
         """
         self._number = number
         self._layout.cut(number)
