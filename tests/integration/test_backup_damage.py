@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import os
 import shutil
@@ -17,6 +18,7 @@ from cloudcore.db.base import Connection
 from cloudcore.db.rows import insert_new
 from cloudcore.db.statement import Statement
 from cloudcore.storage.tables import storage_pieces
+from registry.blobstore.disk.folders import object_path
 from registry.blobstore.disk.store import FilesystemStore
 from registry.metadata.repositories.repository import find_account
 from registry.oci.digest import digest_of
@@ -31,6 +33,7 @@ from tests.integration.backup_world import (
     pushed,
     site,
 )
+from tests.keyed_registry import open_keyed_registry
 
 pytestmark = pytest.mark.usefixtures("no_settings")
 
@@ -61,6 +64,31 @@ def test_verify_finds_a_damaged_copy_and_copies_it_again(
     assert site.back_up("--verify") == 0
     assert copy.read_bytes() == LAYER
     assert site.manifest().is_verified
+
+
+def test_verify_hashes_sealed_blobs_too(site: Site, capsys: pytest.CaptureFixture[str]) -> None:
+    layer = b"sealed" * 20_000
+
+    async def push() -> None:
+        url = f"sqlite:///{site.data / 'metadata.db'}"
+        with site.opened_store(site.data) as store:
+            async with open_keyed_registry(url, store) as keyed:
+                target = f"/v2/dev/app/blobs/uploads/?digest={digest_of(layer)}"
+                assert (await keyed.client.request("POST", target, layer)).status == 201
+
+    asyncio.run(push())
+    assert site.back_up("--verify") == 0
+    (name,) = site.objects()
+    copy = site.target / "objects" / object_path(name)
+    sealed = copy.read_bytes()
+    damaged = sealed[:-1] + bytes([sealed[-1] ^ 1])
+    copy.write_bytes(damaged)
+    assert site.back_up("--verify") == 0
+    assert copy.read_bytes() == sealed
+    copy.unlink()
+    (site.data / "blobs" / "objects" / object_path(name)).write_bytes(damaged)
+    assert site.back_up("--verify") == 1
+    assert f"blob {digest_of(layer)}: its bytes hash to blake3:" in capsys.readouterr().out
 
 
 def test_a_blob_that_is_damaged_here_is_named_and_copied_again_once_it_is_healed(

@@ -234,7 +234,7 @@ def test_one_machine_has_one_backup_and_one_scan_at_a_time(tmp_path: Path) -> No
 
 
 def test_pieces_of_buckets_have_a_place_of_their_own(tmp_path: Path) -> None:
-    row = NamedObject(new_id(), "", 5, "sealed")
+    row = NamedObject(new_id(), "", 5)
     (tmp_path / object_path(row.stored_id)).parent.mkdir()
     (tmp_path / object_path(row.stored_id)).write_bytes(b"piece")
     with credentials():

@@ -62,7 +62,6 @@ class NamedObject(NamedTuple):
     stored_id: str
     digest: str
     stored_size: int
-    encoding: str
 
 
 class StoredTotals(NamedTuple):
@@ -81,6 +80,7 @@ class StoredRows:
 
     - `rows`: a query for the `ObjectRow`s of the table
     - `stored_id`: the column that identifies the bytes of a row
+    - `checksum`: the column of `ObjectRow.checksum`
     - `has_bytes`: the condition that a row has bytes which are needed. An index on
       ``verified_at, id`` covers these rows, except those with `damage`
     - `is_stored`: the condition that the bytes are in the store, even if nothing needs them
@@ -95,6 +95,7 @@ class StoredRows:
         *,
         stored_id: ColumnElement[str],
         digest: ColumnElement[str],
+        checksum: ColumnElement[Any],
         has_bytes: ColumnElement[bool],
         is_stored: ColumnElement[bool],
     ) -> None:
@@ -143,9 +144,12 @@ class StoredRows:
             select(func.count(), total(of.stored_size)).where(is_stored)
         )
         self._list_stored: Final = paged(
-            select(stored_id, digest, of.stored_size, of.encoding)
+            select(stored_id, digest, of.stored_size)
             .where(stored_id > bindparam("after"), is_stored)
             .order_by(stored_id)
+        )
+        self._checksums: Final = Statement(
+            select(stored_id, checksum).where(stored_id.in_(listed("ids")), is_stored)
         )
         self._find_stored: Final = Statement(
             select(stored_id).where(stored_id.in_(listed("ids")), is_stored)
@@ -208,6 +212,10 @@ class StoredRows:
     def list_stored(self, tx: Connection, after: str, limit: int) -> list[NamedObject]:
         """Return up to `limit` objects in the store with stored ids after `after`, in order."""
         return find_all(tx, NamedObject, self._list_stored, after=after, limit=limit)
+
+    def checksums(self, tx: Connection, stored_ids: Sequence[str]) -> dict[str, str | None]:
+        """Return the checksums (as in `ObjectRow`) of objects in the store, by stored id."""
+        return {row[0]: row[1] for row in tx.rows(self._checksums, ids=text_list(stored_ids))}
 
     def find_stored(self, tx: Connection, stored_ids: Sequence[str]) -> set[str]:
         """Return those of `stored_ids` that belong to objects in the store."""

@@ -39,7 +39,7 @@ class _Rows(NamedTuple):
 _ROWS: Final = (
     _Rows(
         blob_objects.name,
-        (*NamedObject._fields, "is_inline", "state"),
+        (*NamedObject._fields, "checksum", "is_inline", "state"),
         sql.SQL("NOT is_inline"),
     ),
     _Rows(

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final, TypeVar
 
 from cloudcore.objects.stored_rows import NamedObject
-from registry.backup.files import copy_file, sha256_of, size_of, write_file
+from registry.backup.files import copy_file, hash_of, size_of, write_file
 from registry.blobstore.base import ObjectUnknown, StageBusy
 from registry.blobstore.disk.disk_io import flush_folder
 from registry.blobstore.disk.folders import SHARDS, object_path
@@ -43,11 +43,11 @@ class _ToFolder:
         """Return the size of a file, or None if it does not exist."""
         return size_of(self._path(stored_id))
 
-    def sha256(self, stored_id: str) -> str:
-        """Return the SHA-256 of a file."""
+    def hash(self, stored_id: str, algorithm: str) -> str:
+        """Return the hash of a file, in hex."""
         path = self._path(stored_id)
         with _raising_unreadable(path):
-            return sha256_of(path)
+            return hash_of(path, algorithm)
 
     def remove(self, stored_id: str) -> None:
         """Delete a file; do nothing if it does not exist."""
@@ -154,7 +154,7 @@ class FolderToBucket:
             finally:
                 staged.close()
 
-    def sha256(self, stored_id: str) -> str:
+    def hash(self, stored_id: str, algorithm: str) -> str:
         """Raise `NotImplementedError`: a restoration does not verify objects; ``fsck`` does."""
         raise NotImplementedError(stored_id)
 
@@ -170,8 +170,8 @@ Copier = FolderToFolder | BucketToFolder | FolderToBucket
 """Copies objects from one store to another; threads may share it if `at_once` is above 1.
 
 `copy` writes an object durably, except for its folder's entry, which `flush` makes durable; it
-returns the size. It raises `FileNotFoundError` if the source has no such object. `size`, `sha256`
-and `remove` act on the target. `copy` and `sha256` raise `Unreadable` if only this object cannot be
+returns the size. It raises `FileNotFoundError` if the source has no such object. `size`, `hash`
+and `remove` act on the target. `copy` and `hash` raise `Unreadable` if only this object cannot be
 read; any other exception ends the copying.
 """
 

@@ -6,10 +6,12 @@ import errno
 import fcntl
 import hashlib
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
+
+from blake3 import blake3
 
 from registry.blobstore.disk.disk_io import (
     closing_fd,
@@ -24,6 +26,7 @@ _NO_KERNEL_COPY: Final = frozenset(
     {errno.ENOSYS, errno.EXDEV, errno.EINVAL, errno.EOPNOTSUPP, errno.EBADF}
 )
 _CHUNK: Final = 8 << 20
+_HASHERS: Final[Mapping[str, Callable[[], Any]]] = {"sha256": hashlib.sha256, "blake3": blake3}
 
 
 class FolderBusy(Exception):
@@ -85,8 +88,13 @@ def write_file(chunks: Iterable[memoryview], target: Path) -> None:
 
 def sha256_of(path: Path) -> str:
     """Return the SHA-256 of a file, in hex."""
+    return hash_of(path, "sha256")
+
+
+def hash_of(path: Path, algorithm: str) -> str:
+    """Return the hash of a file, in hex; `algorithm` is ``sha256`` or ``blake3``."""
     with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+        return hashlib.file_digest(file, _HASHERS[algorithm]).hexdigest()
 
 
 def size_of(path: Path) -> int | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -70,19 +70,21 @@ def copy_objects(
     """Copy the objects that the target lacks, durably; return the totals of the target.
 
     An object of the right size is not copied again, unless its id is in `suspects`: bytes never
-    change under an id. With `verifies`, hash the plain objects in the target, and copy damaged ones
-    again.
+    change under an id. With `verifies`, hash the objects in the target; copy damaged ones again.
     """
     total, total_bytes = names.rows.count_stored(tx)
     damaged: list[Damage] = []
     new_objects = new_bytes = done = 0
 
-    def copy_one(row: NamedObject) -> tuple[str, bool]:
-        return _copy_missing(copier, row, is_suspect=row.stored_id in suspects, verifies=verifies)
-
     threads = ThreadPoolExecutor(copier.at_once, "copying")
     try:
         for page in _pages(tx, names):
+            hashes = _hashes(tx, names, page) if verifies else {}
+
+            def copy_one(row: NamedObject, hashes: Mapping[str, str] = hashes) -> tuple[str, bool]:
+                is_suspect = row.stored_id in suspects
+                return _copy_missing(copier, row, hashes.get(row.stored_id), is_suspect=is_suspect)
+
             found = threads.map(copy_one, page) if copier.at_once > 1 else map(copy_one, page)
             for row, (problem, is_new) in zip(page, found, strict=True):
                 done += 1
@@ -97,12 +99,22 @@ def copy_objects(
     return Copied(total, total_bytes, new_objects, new_bytes, damaged)
 
 
+def _hashes(tx: Connection, names: Names, page: Sequence[NamedObject]) -> dict[str, str]:
+    """Return the hashes of the stored bytes of objects, by stored id: ``ALGORITHM:HEX``."""
+    digests = {row.stored_id: row.digest for row in page}
+    checksums = names.rows.checksums(tx, list(digests))
+    return digests | {at: f"blake3:{checksum}" for at, checksum in checksums.items() if checksum}
+
+
 def _copy_missing(
-    copier: Copier, row: NamedObject, *, is_suspect: bool, verifies: bool
+    copier: Copier, row: NamedObject, wanted: str | None, *, is_suspect: bool
 ) -> tuple[str, bool]:
-    """Copy an object unless the target has it; return (its damage or "", True if it was copied)."""
+    """Copy an object unless the target has it; return (its damage or "", True if it was copied).
+
+    `wanted` is the hash of its bytes; None: compare only their size.
+    """
     is_there = not is_suspect and copier.size(row.stored_id) == row.stored_size
-    if is_there and not _problem(copier, row, row.stored_size, verifies=verifies):
+    if is_there and not _problem(copier, row, row.stored_size, wanted):
         return "", False
     try:
         size = copier.copy(row)
@@ -112,7 +124,7 @@ def _copy_missing(
     except Unreadable:
         copier.remove(row.stored_id)
         return _UNREADABLE, False
-    problem = _problem(copier, row, size, verifies=verifies)
+    problem = _problem(copier, row, size, wanted)
     return problem, not problem
 
 
@@ -167,15 +179,15 @@ def _pages(tx: Connection, names: Names) -> Iterator[Sequence[NamedObject]]:
         after = rows[-1].stored_id
 
 
-def _problem(copier: Copier, row: NamedObject, size: int, *, verifies: bool) -> str:
+def _problem(copier: Copier, row: NamedObject, size: int, wanted: str | None) -> str:
     """Return the damage of a copied object, which has `size` bytes, or "" if it is intact."""
     if size != row.stored_size:
         return f"{size} bytes instead of {row.stored_size}"
-    if verifies and row.encoding == "plain":
-        try:
-            actual = f"sha256:{copier.sha256(row.stored_id)}"
-        except Unreadable:
-            return _UNREADABLE
-        if actual != row.digest:
-            return f"its bytes hash to {actual}"
-    return ""
+    if wanted is None:
+        return ""
+    algorithm = wanted.partition(":")[0]
+    try:
+        actual = f"{algorithm}:{copier.hash(row.stored_id, algorithm)}"
+    except Unreadable:
+        return _UNREADABLE
+    return "" if actual == wanted else f"its bytes hash to {actual}"

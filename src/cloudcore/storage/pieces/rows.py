@@ -287,6 +287,7 @@ PIECE_ROWS: Final = StoredRows(
     ),
     stored_id=_p.id,
     digest=_DIGEST,
+    checksum=_p.stored_checksum,
     has_bytes=_IS_NEEDED,
     is_stored=_p.body.is_(None),
 )

@@ -45,6 +45,7 @@ BLOB_ROWS: Final = StoredRows(
     .outerjoin(inline_bytes, and_(_o.is_inline, inline_bytes.c.stored_id == _o.stored_id)),
     stored_id=_o.stored_id,
     digest=_o.digest,
+    checksum=_o.checksum,
     has_bytes=HAS_BYTES,
     is_stored=and_(~_o.is_inline, HAS_BYTES),
 )
