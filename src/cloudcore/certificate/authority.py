@@ -55,7 +55,7 @@ class RevokedCertificate(NamedTuple):
 
 
 def new_root(install: str, now: int) -> Signer:
-    """Make a self-signed root; its name ends in `install`, it begins `now` (µs since the epoch)."""
+    """Make a self-signed root named after `install`, valid from `now` (µs since the epoch)."""
     key = ec.generate_private_key(ec.SECP384R1())
     name = _name(f"Entrepot root of {install}")
     builder = _authority(name, name, key.public_key(), now, ROOT_LIFE, path_length=1)
@@ -63,7 +63,7 @@ def new_root(install: str, now: int) -> Signer:
 
 
 def new_issuing(root: Signer, install: str, urls: AuthorityUrls, now: int) -> Signer:
-    """Make an issuing certificate whose name ends in `install`; the root's files are at `urls`."""
+    """Make an issuing certificate of `install`, signed by `root`, whose files are at `urls`."""
     key = ec.generate_private_key(ec.SECP384R1())
     issuer = root.certificate.subject
     name = _name(f"Entrepot issuing of {install}")

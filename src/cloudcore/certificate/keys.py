@@ -157,7 +157,7 @@ class AccountKeys(Protocol):
     """
 
     async def seal(self, account_id: str, secret: bytes, context: str) -> tuple[str, bytes]:
-        """Seal a secret for a `context`; return (KMS key id, sealed secret)."""
+        """Seal a secret for a `context`; return (id of the account's platform key, sealed)."""
 
     async def open(self, account_id: str, kms_key_id: str, sealed: bytes, context: str) -> bytes:
         """Return a secret that was sealed for the same `context`."""

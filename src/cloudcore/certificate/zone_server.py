@@ -81,7 +81,7 @@ class Answerer:
         self._find_texts = find_texts
 
     async def answer(self, data: bytes, *, over_tcp: bool = False) -> bytes | None:
-        """Return the response to a message; None if that is malformed, too long or a response."""
+        """Return the response to a message; None if malformed, too long or itself a response."""
         if not _HEADER_BYTES <= len(data) <= MOST_QUERY_BYTES or data[2] & _IS_ANSWER:
             return None
         try:

@@ -240,7 +240,7 @@ class Vault:
         return UsableKeys(refs, {ref: self._read_version(tx, ref) for ref in sorted(set(refs))})
 
     def opened_until(self, usable: UsableKeys) -> int:
-        """Return when cached material of these versions first expires, in microseconds.
+        """Return when cached material of these versions first expires (µs since the epoch).
 
         Return 0 if the material of a version is not cached.
         """

@@ -245,7 +245,7 @@ def drop_deliveries(tx: Connection, account_id: str, topic_id: str) -> bool:
 
 
 def drop_publications(tx: Connection, account_id: str, topic_id: str) -> bool:
-    """Delete a batch of a topic's messages with deliveries; return True if more may be left."""
+    """Delete a batch of a topic's messages and deliveries; return True if more may be left."""
     ids = {"account_id": account_id, "topic_id": topic_id}
     return tx.execute(_DROP_PUBLICATIONS, **ids, limit=DROPPED_AT_ONCE) == DROPPED_AT_ONCE
 

@@ -130,7 +130,7 @@ class FanOut(NamedTuple):
         elif isinstance(payload, Mapping) and "data" in payload:
             if "topics" in payload:
                 crns = payload["topics"]
-            else:  # an event of `emit_from_platform`: of the topics that rules name now
+            else:  # an event of `emit_from_platform`: the topics that rules name now
                 topics_of = self.needs.events.topics_of
                 crns = await self.needs.database.read(topics_of, event.account_id, event.type)
             for crn in crns:

@@ -65,7 +65,7 @@ IDLE_SECONDS: Final = 20.0
 
 
 class IdleConnections:
-    """The idle connections of one client, which has few origins."""
+    """The idle connections of one client."""
 
     def __init__(self, max_per_origin: int) -> None:
         self._max_per_origin = max_per_origin

@@ -81,8 +81,8 @@ class AnswerHead:
     def retry_after(self, now: int) -> int | None:
         """Return the seconds that ``Retry-After`` asks for, from `now` (microseconds) on.
 
-        A date without a zone is in UTC (RFC 9110 §10.2.3). Return None if the header is absent or
-        malformed.
+        A date without a zone is in UTC (RFC 9110 §5.6.7). Return None if the header is absent or
+        malformed (§10.2.3).
         """
         text = (self.get("retry-after") or "").strip()
         if _RETRY_SECONDS.fullmatch(text):

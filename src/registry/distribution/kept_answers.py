@@ -70,7 +70,7 @@ def kept_blob(
 async def kept_list(
     ctx: ServiceContext, request: DataPlaneRequest, look: Callable[..., Hashable], *given: Hashable
 ) -> KeepTerms | None:
-    """Return how a list page may be reused; None if it may not. Call this before the read.
+    """Return how a list page may be reused; None if it may not. Call this before reading it.
 
     `look`, called with the repository's name and `given`, is the read that proves the page.
     """

@@ -227,7 +227,7 @@ def add_binding(
     kms_key_id: str,
     now: int,
 ) -> None:
-    """Insert an active binding; end the previous one first.
+    """Insert an active binding; the caller has ended the previous one.
 
     `repository_id` is None for the account's default.
     """

@@ -151,7 +151,7 @@ def count_key_images(tx: Connection, account_id: str, kms_key_id: str) -> tuple[
 
 
 def list_key_images(tx: Connection, account_id: str, kms_key_id: str, limit: int) -> list[KeyImage]:
-    """Return up to `limit` images that `count_key_images` counts, sorted by repository, digest."""
+    """Return up to `limit` images of `count_key_images`, sorted by repository name and digest."""
     return find_all(
         tx,
         KeyImage,

@@ -98,7 +98,7 @@ class DataKeys:
             return self._vault.usable_for(tx, account_id, _wraps(wraps))
 
     def opened_until(self, usable: UsableKeys) -> int:
-        """Return until when (µs since the epoch) these just used KMS keys stay open here."""
+        """Return until when these KMS keys stay open here (µs since the epoch); 0 if not open."""
         return self._vault.opened_until(usable)
 
     async def open_under(

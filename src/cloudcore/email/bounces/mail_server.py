@@ -80,8 +80,8 @@ class Reader:
     ) -> str:
         """Store the report that a mail contains; accept and drop a mail without a report.
 
-        Answer 451 if the report could not be read or stored. Answer 550 if it is a delivery report,
-        and the mail went to ``complaints@`` or is not from the null sender.
+        Answer 451 if the report could not be read or stored, 550 to a bounce that went to
+        ``complaints@`` or is not from the null sender.
         """
         data, sender = envelope.content or b"", envelope.mail_from
         assert isinstance(data, bytes)

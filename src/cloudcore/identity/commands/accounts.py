@@ -16,7 +16,7 @@ from cloudcore.identity.commands.options import (
 
 
 def _create(run: Invocation) -> None:
-    """Create an account in the named organization, else in the default or the session's current."""
+    """Create an account in the named organization, or else the default or the current one."""
     document = {"handle": run.values["handle"]}
     if not run.sign_in.is_program:
         named = run.values.get("organization", "")

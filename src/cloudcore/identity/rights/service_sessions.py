@@ -123,7 +123,7 @@ class SessionsOfService:
         platform_roles.remove_platform_role(tx, self.service, account_id, role_id)
 
     def _role(self, tx: Connection, account_id: str, role_id: str, now: int) -> AssumableRole:
-        """Lock a role until `tx` ends; raise `RoleRefused` if the service may not act in it."""
+        """Return a role, locked until `tx` ends; raise `RoleRefused` if it cannot be used."""
         role = roles.find_by_id(tx, role_id)
         if role is None or role.account_id != account_id:
             raise RoleRefused("the role was deleted")

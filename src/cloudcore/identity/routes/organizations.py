@@ -60,7 +60,7 @@ ORGANIZATION_PATH: Final = "/v1/organizations/{organization_id:str}"
 
 
 async def authorized(ctx: RequestContext, organization_id: str) -> Joined:
-    """Authorize the route's action in an organization; return the organization and caller's role.
+    """Authorize the route's action in an organization; return it with the caller's role.
 
     Raise `NotFound` if the caller is not a member, `AccessDenied` if the role does not allow the
     action.

@@ -139,7 +139,7 @@ class BodyHold:
         """Return a `receive` that counts the bytes that arrive.
 
         A large body takes turns (`ReadTurns`): from its first piece if its `declared` length is
-        large, otherwise once `SMALL_BYTES` have arrived.
+        large, otherwise once more have arrived than `SMALL_BYTES`.
 
         The returned function raises `NoRoom` if there is no memory left or this body was dropped.
         """

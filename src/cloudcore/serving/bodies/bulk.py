@@ -171,7 +171,7 @@ class BulkPool:
             job.execute(scratch)
 
     def _is_spare(self) -> bool:
-        """Return True if the calling thread is to end, which it is not while a job waits."""
+        """Return True if the calling thread is to end; never while a job waits."""
         with self._lock:
             now = time.monotonic()
             if now >= self._count_at:

@@ -233,8 +233,8 @@ def _statement(session: _Session, *, is_sealed: bool) -> Statement:
 def _target_query(session: _Session, *, is_sealed: bool) -> sa.Select[Any]:
     """Build a query for the push target and the session; it finds no row if the link exists.
 
-    The query locks the session's row and keeps the KMS key, if any, from being disabled. It finds
-    no row in accounts whose bytes are counted or limited.
+    The query locks the session's row, if any, and keeps a KMS key from being disabled. It finds no
+    row in accounts whose bytes are counted or limited.
     """
     holding = (HOLDING_SEALED if is_sealed else HOLDING_PLAIN).where(
         _l.object_id.is_(None), IS_FREE

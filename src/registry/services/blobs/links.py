@@ -71,7 +71,7 @@ def unknown(name: Name, digest: str) -> BlobUnknown:
 
 
 def leave(tx: Connection, account_id: str, before: LinkTarget, after: LinkTarget, now: int) -> None:
-    """After a link has moved, delete the wrap and condemn the object that nothing uses any more."""
+    """Delete the wrap and condemn the object that a moved link has left, unless they are needed."""
     if before.object_id is None or before == after:
         return
     lock_objects(tx, account_id, [before.object_id])

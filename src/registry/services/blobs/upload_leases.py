@@ -250,7 +250,7 @@ class Leases:
         return rows.take(tx, before.id, self.holder, now + LEASE, shared=True)
 
     def _take_free(self, tx: Connection, claim: _Claim, now: int) -> UploadHold | None:
-        """Take the lease of an open session; None if it is held. Raise as `_check_claim` does."""
+        """Take the lease of an open session; None if held or gone. Raise as `_check_claim` does."""
         place = *claim.name, claim.upload.id, now
         upload = rows.take_free(tx, *place, self.holder, now + LEASE)
         if upload is None:
