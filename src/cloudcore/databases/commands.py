@@ -52,7 +52,10 @@ def _change_credentials(run: Invocation) -> None:
 
 
 def _psql(run: Invocation) -> bool:
-    """Run psql in a cluster; the password is in PGPASSWORD, or psql asks for it."""
+    """Run psql in a cluster; return True if it succeeded.
+
+    The password is in PGPASSWORD, or psql asks for it.
+    """
     found = run.record
     connection = found["connection"]
     if connection is None:

@@ -28,6 +28,7 @@ class ServerCertificate(NamedTuple):
     ca_pem: str
     """The root certificate by which clients check this one."""
     expires_at: int
+    """Microseconds since the epoch."""
 
     def __repr__(self) -> str:
         """Return only the expiry, as the key must not get into logs."""

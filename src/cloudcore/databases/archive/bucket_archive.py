@@ -48,11 +48,11 @@ _PATIENCE_SECONDS: Final = 150
 """How long to wait for WAL that is not in the bucket yet: a server archives within a minute of a
 change."""
 Places = Callable[[BackupTarget], ServerPlace]
-"""Returns the folders of the server of a managed cluster on this machine."""
+"""Returns the paths of a managed cluster's server on this machine."""
 
 
 class BucketArchive:
-    """Makes, lists, deletes and restores backups in buckets; it reads and writes no rows.
+    """Makes, lists, deletes and restores backups in buckets; its callers store rows about them.
 
     Each call may be repeated after the service was killed at any point. A failed call raises
     `BackupFailed`, or `BackupProgramMissing` if a program or a setting is missing.
@@ -69,7 +69,8 @@ class BucketArchive:
     ) -> None:
         """Store the dependencies; `bridge` is None if the install has no S3 endpoint.
 
-        Registered servers may be in `networks`, besides the public internet.
+        `folder` is for lock files. Registered servers may be in `networks`, besides the public
+        internet.
         """
         self._storage = storage
         self._base_backups = BaseBackups(storage, networks)
@@ -100,7 +101,7 @@ class BucketArchive:
 
         Before calling this again for the same backup, look for `backup_id` in `listed`.
         `on_progress` is called with the percentage done, 0 to 100, ascending. The caller must push
-        WAL meanwhile. A requested incremental backup never becomes a base.
+        WAL meanwhile. An incremental backup without a base fails; no base is made instead.
         """
         self.check(target, kind)
         if target.type == "registered":
@@ -118,7 +119,10 @@ class BucketArchive:
         return await (await self._opened().shared(target)).backups()
 
     async def remove(self, target: BackupTarget, labels: Sequence[str]) -> None:
-        """Delete backups with the incremental ones that need them; ignore those already gone."""
+        """Delete the backups with these labels, and the incremental ones that need them.
+
+        Labels of backups that are gone are ignored.
+        """
         if target.type == "registered":
             await self._base_backups.remove(target, labels)
             return
@@ -127,7 +131,7 @@ class BucketArchive:
                 await repository.expire(label)
 
     async def remove_all(self, target: BackupTarget) -> None:
-        """Delete all backups and all WAL of a cluster."""
+        """Delete all backups and all WAL of a cluster, and the role that could access them."""
         with suppress(BucketGone):  # then nothing is left in it
             bucket = await find_bucket(self._storage, target)
             await delete_files(self._storage, bucket, folder_of(target.cluster_id))
@@ -143,14 +147,15 @@ class BucketArchive:
         target_time: int | None,
         max_bytes: int,
     ) -> Recovery:
-        """Replace the content of a folder by the files of a backup; return how to recover from it.
+        """Replace the content of a folder with the files of a backup.
 
-        `target` is the cluster that was backed up, `label` names the backup, and `target_time` is
-        when the recovery is to end (None: as soon as the files are consistent). The files will
-        belong to `user`. They are untrusted: anyone who may write to the bucket may have changed
-        them.
+        Return how far the server must recover. `target` is the cluster that was backed up, `label`
+        names the backup, and `target_time` is when the recovery is to end (None: as soon as the
+        files are consistent). The files will belong to `user`. They are untrusted: anyone who may
+        write to the bucket may have changed them.
 
-        Raise `BackupFailed` if they have more than `max_bytes`, or more than the disk has room for.
+        Raise `BackupFailed` if there is no such backup, the bucket cannot be read, or the files
+        have more than `max_bytes`, or more than the disk has room for.
         """
         found = [each for each in await self.listed(target) if each.label == label]
         if not found:
@@ -227,7 +232,7 @@ def _empty(folder: Path) -> None:
 
 
 async def _within(most: int, folder: Path, running: Coroutine[object, object, None]) -> None:
-    """Run `running`, which fills a folder; raise `BackupFailed` once it has over `most` bytes."""
+    """Run `running`, which fills `folder`; raise `BackupFailed` once that has over `most` bytes."""
     run = asyncio.create_task(running)
     try:
         while not run.done():

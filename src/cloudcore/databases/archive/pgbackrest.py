@@ -153,8 +153,9 @@ class BackupRepository:
     ) -> ProgramResult:
         """Run a pgBackRest command to its end; return its exit status and last lines.
 
-        `each_line` is called with each line of its output. pgBackRest may write only to `wal`, a
-        folder that it sees as ``/wal``, and, with `writes`, to the data folder of `place`.
+        With `place`, it runs as that server's user and sees that server's data and socket.
+        `each_line` is called with each line of output. pgBackRest may write only to `wal`, a folder
+        that it sees as ``/wal``, and, with `writes`, to the data folder of `place`.
         """
         said = deque[str](maxlen=_KEPT_LINES)
 
@@ -242,8 +243,8 @@ class BackupRepository:
     ) -> ListedBackup:
         """Back up a running server; return the new backup.
 
-        Raise `BackupFailed` if the run failed, or an incremental backup was requested and has no
-        base: then pgBackRest would make, or has made, a base instead.
+        Raise `BackupFailed` if the run failed, the server's data have a link, or an incremental
+        backup has no base: pgBackRest makes a base instead, which is deleted.
         """
         stanzas = await self._info()
         if kind == "incremental" and not any(each.backup for each in stanzas):

@@ -2,8 +2,7 @@
 
 The server owns its spool and may be hostile: it may put links, devices or folders there, and swap
 them at any moment. So nothing in the spool is opened in place. A file is first linked into a folder
-of ours, where its content and type are checked; files for the server are moved into the spool by a
-rename.
+of ours, where its type is checked; files for the server are moved into the spool by a rename.
 """
 
 from __future__ import annotations
@@ -150,9 +149,9 @@ async def _give_wanted(
     place: ServerPlace,
     is_waited_for: Callable[[str], bool],
 ) -> bool:
-    """Serve the requested files; return True if the repository still lacks some that may arrive.
+    """Serve the requested files; return True if some are not in the repository yet.
 
-    Raise `WalMissing` if it lacks a segment, but has later ones.
+    Raise `WalMissing` if the repository lacks a segment, but has later ones.
     """
     is_waiting = False
     with (

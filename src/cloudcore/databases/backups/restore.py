@@ -90,10 +90,12 @@ async def restore_cluster(needs: DatabaseNeeds, found: Cluster) -> None:
 
 
 async def _archive_until_now(needs: DatabaseNeeds, origin: Cluster, since: int) -> bool:
-    """Return True if no more WAL from before `since` is expected in the bucket.
+    """Return True if no more WAL of `origin` from before `since` is expected in the bucket.
 
     A recovery ends at the first commit after the target time. If `origin` runs on this machine,
-    make it commit a transaction and archive it now; on another machine, it may never commit again.
+    make it commit a transaction and archive it now, and return False. On another machine, it may
+    never commit again: no more WAL is expected if that machine is lost, or after
+    `_ARCHIVING_SECONDS` if archiving works.
     """
     if origin.node == needs.node.name and (servers := needs.servers) is not None:
         spec = spec_of(origin)
@@ -120,10 +122,13 @@ async def restore(
     *,
     is_all_archived: bool = False,
 ) -> None:
-    """Replace the data of a server by a backup of `target`, and let the server recover.
+    """Replace the data of the server `spec` with a backup of `target`, and let the server recover.
 
-    The server is locked meanwhile. `is_all_archived`: the bucket already has all WAL until
-    `target_time`, so do not wait for more.
+    The server is locked meanwhile. With `is_all_archived`, the bucket already has all WAL until
+    `target_time`, so more is not waited for.
+
+    Raise `BackupFailed` if the backup or its WAL cannot be read, `ServerFailed` if the server does
+    not recover.
     """
     servers, archive = needs.servers, needs.archive
     if servers is None:

@@ -251,7 +251,7 @@ async def _restored(
 
 
 async def _check_programs(needs: DatabaseNeeds, cluster: Cluster, kind: BackupKind) -> None:
-    """Raise `Conflict` if a program is missing; only the cluster's own machine can check that."""
+    """Raise `Conflict` if a program is missing; do nothing on other machines than the cluster's."""
     if cluster.node != needs.node.name:
         return
     target = target_of(needs.keyring, cluster)

@@ -161,7 +161,7 @@ def kept(tx: Connection, account_id: str, cluster_id: str) -> Sequence[Backup]:
 
 
 def waiting(tx: Connection, account_id: str, cluster_id: str) -> Sequence[Backup]:
-    """Return a cluster's backups that are pending, being deleted or to be verified, by age."""
+    """Return a cluster's backups to make, to delete or to verify, oldest first."""
     return _found(tx, _WAITING, account_id, cluster_id)
 
 
@@ -200,7 +200,7 @@ def set_progress(tx: Connection, found: Backup, progress: int, now: int) -> None
 
 
 def take_turn(tx: Connection, found: Backup) -> bool:
-    """Take a cluster's lock for a backup; return False if another backup holds or precedes it.
+    """Take a cluster's lock for a backup; return False if another one holds it or comes first.
 
     Pending backups get the lock in the order in which they were requested.
     """
@@ -276,9 +276,9 @@ def dependents(tx: Connection, found: Backup) -> Sequence[Backup]:
 
 
 def beyond_retention(tx: Connection, cluster: Cluster) -> Sequence[Backup]:
-    """Return base backups beyond the retention, oldest first, each after those that depend on it.
+    """Return the base backups beyond the retention, oldest first, each preceded by its dependents.
 
-    If a cluster is being restored from one of these, that base is left out with its dependents.
+    A base is left out with its dependents while a cluster is being restored from one of them.
     """
     if cluster.retention is None:
         return ()

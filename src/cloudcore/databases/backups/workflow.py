@@ -181,7 +181,6 @@ async def _verify(found: Backup, needs: DatabaseNeeds, _attempt: StepAttempt) ->
 
 
 async def _remove(found: Backup, needs: DatabaseNeeds, _attempt: StepAttempt) -> Outcome:
-    """Delete the files of a backup."""
     cluster, target = await _of(found, needs)
     if found.verification == "running" and needs.servers is not None:
         try:  # stop the server that a killed service has left; only this row names it

@@ -114,7 +114,7 @@ def create(tx: Connection, new: Cluster, terms: DatabaseTerms, right_to: RightTo
 
 
 def make_cluster(tx: Connection, new: Cluster, terms: DatabaseTerms) -> Cluster:
-    """Insert a cluster, whose bucket is resolved, on a machine with room; start its workflow.
+    """Insert a cluster, whose bucket is resolved, on a machine that can run it; start its workflow.
 
     Raise `Conflict` if the name is taken, no machine runs database servers, or the chosen machine
     has no free port; `QuotaExceeded` if the account has reached its quota.
@@ -145,7 +145,7 @@ def make_cluster(tx: Connection, new: Cluster, terms: DatabaseTerms) -> Cluster:
 
 
 def set_wanted(tx: Connection, found: Cluster, now: int, *, is_wanted: bool) -> Cluster:
-    """Begin to start or stop a managed cluster, unless it is already in the wanted state.
+    """Begin to start or stop a managed cluster, unless that was requested last; return the cluster.
 
     Raise `NotFound` if the cluster is gone, `Conflict` if it is registered or being deleted.
     """
@@ -244,7 +244,7 @@ def _managed(tx: Connection, found: Cluster) -> Cluster:
 
 
 def _right_to_fill(new: Cluster, right_to: RightTo) -> Authorize:
-    """Return a check that the caller may see a bucket and write backup objects to it."""
+    """Return a check that the caller may see a bucket, and write the cluster's backups to it."""
     may_see, may_write = right_to(BUCKET.action("get")), right_to(PUT_OBJECT)
 
     def check(crn: str) -> None:

@@ -197,7 +197,7 @@ def _free_bucket(tx: Connection, before: Cluster, _after: Cluster) -> None:
 
 
 def _has_reached(status: str, found: Cluster) -> Outcome:
-    """Return the outcome of a step after which the server has the status that its owner wanted."""
+    """Return the outcome of the last step, after which the server has the wanted `status`."""
 
     def changed(current: Cluster, _now: int) -> Cluster:
         is_newest = current.generation == found.generation
@@ -214,7 +214,7 @@ def _has_reached(status: str, found: Cluster) -> Outcome:
 
 
 def _failed(current: Cluster, _now: int) -> Cluster:
-    """Mark a cluster as failed: its server could not be made, started or stopped."""
+    """Make a cluster unavailable after a failed step, unless it is still provisioning."""
     is_new = current.status == "provisioning"
     return current if is_new else structs.replace(current, status="unavailable")
 

@@ -76,7 +76,7 @@ class Listening(NamedTuple):
     address: str
     first_port: int
     first_uid: int
-    """User id of the server on the first port, counted up with the ports; used only by root."""
+    """User id of the server on the first port; the next port has the next id. Only root uses it."""
 
 
 class BubblewrapServers:
@@ -338,7 +338,10 @@ class BubblewrapServers:
         listener: int | None,
         text: str | None = None,
     ) -> DetachedProcess:
-        """Kill all processes of a server; start a shim whose program reads `text`, or nothing."""
+        """Kill all processes of a server; start and return a shim.
+
+        Its program reads `text`, or nothing. `listener` is the descriptor to accept clients at.
+        """
         self._end(spec.id)
         folder, user = self._folder(spec.id), self._user(spec)
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)

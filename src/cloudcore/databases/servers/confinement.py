@@ -84,7 +84,10 @@ def _tmpfs(name: str, size_mb: int) -> Sequence[str]:
 
 
 def as_user(user: User, argv: Sequence[str]) -> Sequence[str]:
-    """Return a command that switches to another user and then runs a program (setpriv(1))."""
+    """Return a command that switches to a user and then runs a program (setpriv(1)).
+
+    If `user` is None, it only runs the program.
+    """
     if user is None:
         return argv
     ids = (f"--reuid={user[0]}", f"--regid={user[1]}", "--clear-groups")
@@ -189,7 +192,10 @@ def ended_by(status: int) -> str:
 async def started(
     wanted: ConfinedProgram, *, stdin: int = asyncio.subprocess.DEVNULL, stderr: int
 ) -> AsyncIterator[asyncio.subprocess.Process]:
-    """Start a program and yield its process; kill it at the end of the block."""
+    """Start a program and yield its process; kill it at the end of the block.
+
+    If the block reads a line that is too long, raise `BackupFailed`.
+    """
     with ExitStack() as opened:
         uid, gid = wanted.user or (os.geteuid(), os.getegid())
         # Programs look up the name of their user; they need not see the other users of the machine.

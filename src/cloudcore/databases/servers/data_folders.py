@@ -113,8 +113,9 @@ def size_of(folder: Path) -> int | None:
 
 
 def owner_of(data: Path, user: User) -> User:
-    """Return the owner of a server's data; `user` if it has no data or the service is not root.
+    """Return the owner of a server's data, or `user` if there are none, or root owns them.
 
+    If the service is not root, `user` is None, and so is the result.
     The owner differs from `user` if the operator has changed the ports or the ids since the server
     started.
     """
@@ -240,7 +241,7 @@ def open_folder(path: Path | str, folder: int | None = None) -> Iterator[int]:
 
 
 def _read(folder: int, name: str) -> str:
-    """Return the start of a plain file in an open folder, as text.
+    """Return the first 4096 bytes of a plain file in an open folder, as text.
 
     Raise `ServerFailed` if there is no such file, or it is not a plain file.
     """

@@ -1,7 +1,7 @@
 """Watch the servers of this machine: restart those that ended, set aside those without a row.
 
 One process of a machine watches. Only a cluster's workflow starts its server; for a server that has
-ended, the watch wakes that workflow after a pause.
+ended, the watch wakes that workflow, with growing pauses between repeated ends.
 """
 
 from __future__ import annotations
@@ -125,7 +125,10 @@ class ServerWatch:
         return now >= steady_at and any(each.code == SERVER_CRASHING for each in found.faults)
 
     async def _ended(self, found: Cluster, now: int) -> None:
-        """Have a server that has ended restarted after a pause: 1 s, doubled up to 60 s."""
+        """Request the restart of a server that has ended.
+
+        The next request follows after at least 1 s, doubled with each recent end up to 60 s.
+        """
         seen = (await self._driver.seen()).get(found.id, _MISSING)
         if seen.status != "stopped":
             return  # it was started between the two looks
