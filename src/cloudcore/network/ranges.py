@@ -24,7 +24,7 @@ not overlap."""
 SUBNET_LENGTH: Final = 64
 """The length of the IPv6 prefix of a subnet (RFC 4291 §2.5.4)."""
 RESERVED: Final = 4
-"""How many addresses at the beginning of a subnet no interface gets; nor does one get the last."""
+"""How many addresses at the beginning of a subnet are never assigned; nor is the last address."""
 _SIZES: Final = range(16, 29)
 """Lengths of the IPv4 prefixes of VPCs and subnets."""
 _LENGTH: Final = re.compile(r"0|[1-9][0-9]{0,2}", re.ASCII)
@@ -87,7 +87,10 @@ def subnet_range(field: str, text: str) -> str:
 
 
 def lies_in(inner: Network, outer: str | None) -> bool:
-    """Return True if a network lies within `outer`, of the same IP version; False if it is None."""
+    """Return True if a network lies within `outer`, of the same IP version.
+
+    Return False if `outer` is None.
+    """
     if outer is None:
         return False
     found = ip_network(outer)

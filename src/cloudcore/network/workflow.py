@@ -139,9 +139,10 @@ def removal_of(part: Rows[P]) -> Callable[[Connection, P, int], None]:
 
 
 def wake_vpc(tx: Connection, account_id: str, vpc_id: str, now: int) -> None:
-    """Have the machine of a VPC apply a change after `tx` is committed.
+    """Count a change of a VPC, and wake the workflow that applies the change once `tx` commits.
 
-    Until `tx` ends, this locks all of the VPC, so later readers see the change.
+    Until `tx` ends, this locks all of the VPC, so the next transaction that locks it sees the
+    change.
     """
     rows.bump(tx, account_id, vpc_id)
     found = rows.VPCS.find(tx, account_id, vpc_id)

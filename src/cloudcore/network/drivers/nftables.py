@@ -3,7 +3,7 @@
 Each VPC has a network namespace, which is its router, so two VPCs may have the same addresses. Each
 instance has its own link to that namespace, and no neighbours, so all its packets pass the rules.
 Another link, `uplink`, connects the namespace to the machine, which routes packets from the
-internet to it. Rules come first: no link in a namespace is up before the rules are in force.
+internet to the namespace. Rules come first: no link in a namespace is up before they are in force.
 """
 
 from __future__ import annotations
