@@ -120,7 +120,8 @@ def create(
 ) -> LoadBalancer:
     """Insert a load balancer with its address, its interface and its certificates.
 
-    `subnet` and the values of `named` are references in the request, not yet resolved.
+    `subnet` is the request's reference to a subnet. `named` has the request's listeners, backends
+    and security groups, whose references are not resolved yet.
 
     Raises:
         InvalidInput, AccessDenied, NotFound: as `_resolved`.

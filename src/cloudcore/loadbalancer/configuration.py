@@ -59,7 +59,7 @@ class ProcessLimits(NamedTuple):
 
 
 def target_name(target: TargetPlan) -> str:
-    """Return the name of a target in a proxy; it changes with the target's address or socket."""
+    """Return a target's name in a proxy; another address, port or socket gives another name."""
     place = (target.id, target.address or "", str(target.port), target.socket or "")
     return f"target_{_digest(chr(0).join(place))}"
 
@@ -70,7 +70,7 @@ def backend_name(name: str) -> str:
 
 
 def configuration_digest(text: str) -> str:
-    """Return the digest that identifies a configuration; a proxy reports that of its own."""
+    """Return the digest that identifies a configuration; a proxy reports the digest of its own."""
     return hashlib.sha256(text.encode()).hexdigest()
 
 
@@ -116,10 +116,10 @@ def proxy_document(
 def haproxy_configuration(
     plan: ProxyPlan, certificates: Mapping[str, str], limits: ProcessLimits
 ) -> str:
-    """Return HAProxy's configuration (2.6), which is read in the folder of the replica.
+    """Return the configuration for HAProxy (2.6), which runs in the folder of the replica.
 
-    Its `description`, which `show info` reports, is the digest of the other lines. `certificates`
-    maps the plan's certificate files to file names in that folder.
+    The line `description`, which `show info` reports, is the digest of the other lines.
+    `certificates` maps the plan's certificate files to file names in that folder.
     """
     lines = [*_defaults(limits), *_frontends(plan, certificates), *_backends(plan)]
     head = list(_global(limits))

@@ -53,7 +53,7 @@ class Reach(NamedTuple):
 
 
 def certificate_file(certificate_id: str) -> str:
-    """Return the name in a plan of a certificate's file."""
+    """Return the name by which plans refer to the file of a certificate."""
     return f"{certificate_id}.pem"
 
 

@@ -328,9 +328,9 @@ def last_line(folder: Path) -> str | None:
 
 @contextlib.asynccontextmanager
 async def _held(folder: Path, *, is_made: bool) -> AsyncIterator[bool]:
-    """Lock a folder against all other processes and tasks; yield True if the folder exists.
+    """Lock a folder against all other processes and tasks; yield False if there is no folder.
 
-    With `is_made`, make it if it does not.
+    With `is_made`, make a missing folder, and yield True.
     """
     while True:
         if is_made:

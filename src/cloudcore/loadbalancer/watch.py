@@ -116,7 +116,10 @@ def _note(
     is_stale: bool,  # noqa: FBT001 - as `Database.write` passes it
     now: int,
 ) -> None:
-    """Store the observed state; have dead proxies restarted, and stale ones reloaded."""
+    """Store the observed state; if a proxy is dead, or `is_stale`, request to apply the plan again.
+
+    Store nothing if the load balancer was changed meanwhile.
+    """
     WORK.wake(tx, seen_of, now, hastens=False)  # first: a step too locks its job, then the record
     current = ROWS.try_lock(tx, seen_of.account_id, seen_of.id)
     if current is None:

@@ -176,7 +176,7 @@ def _applied(
     made: RenderedPlan,
     fingerprints: Mapping[str, str],
 ) -> Outcome:
-    """Return the outcome of a step after which the proxies carry out the plan."""
+    """Return the outcome of a step that has made the proxies carry out the plan."""
 
     def change(current: LoadBalancer, now: int) -> LoadBalancer:
         faults = _with(current.faults, made.problems, now)
@@ -308,7 +308,7 @@ WORK: Final[Work[LoadBalancer, LoadBalancerNeeds]] = Work(
 
 
 def pool_changed(tx: Connection, account_id: str, pool_id: str, now: int) -> None:
-    """Have the load balancers with a pool as a target apply the changes of its instances."""
+    """Wake the workflows of load balancers with this pool as a target, to apply its changes."""
     for each in rows.using_pool(tx, account_id, pool_id):
         found = ROWS.find(tx, account_id, each)
         if found is None or found.status == DELETING:

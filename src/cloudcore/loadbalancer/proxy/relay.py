@@ -242,7 +242,10 @@ class Conversation:
     async def _response_beside(
         self, request: Request, server: Channel, body: asyncio.Task[None] | None
     ) -> Response:
-        """Return the next response head; if sending the body fails first, raise that error."""
+        """Return the next response head; if the request's body cannot be sent, raise that error.
+
+        Raise `EOFError` if the target ends the connection.
+        """
         head = asyncio.ensure_future(read_response(server.reader, request.method))
         try:
             if body is not None:
