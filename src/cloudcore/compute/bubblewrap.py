@@ -77,7 +77,7 @@ class _Bubblewrap:
         }
 
     def groups(self, instance_id: str) -> Sequence[Path]:
-        """Return the control groups of an instance, which `order` made, as far as they exist."""
+        """Return those of an instance's control groups, made by `order`, that exist."""
         return control_groups.existing(f"{GROUP_PREFIX}{instance_id}")
 
 

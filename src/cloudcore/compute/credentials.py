@@ -93,9 +93,9 @@ async def renew(
 ) -> Mapping[str, str]:
     """Make sure that each instance of this machine has valid credentials of its role.
 
-    Return a map from the id of each instance without credentials to the reason; its previous
-    credentials were revoked, or will expire. If all have valid ones, this only reads their files
-    and queries the database once. `is_wanted` returns False for an instance that is being deleted;
+    Map the id of each instance that could not get credentials to the reason; its previous ones, if
+    any, were revoked or will expire. If all credentials are valid, this only reads their files and
+    queries the database once. `is_wanted` returns False for an instance that is being deleted;
     otherwise it locks the instance's row.
     """
     held = await asyncio.to_thread(lambda: {each.id: _read(each.folder) for each in instances})

@@ -201,7 +201,7 @@ def check_words(words: Sequence[str]) -> None:
 
 
 def check_environment(variables: Mapping[str, str]) -> None:
-    """Raise `InvalidInput` for bad names or values of variables, or too many or too long ones."""
+    """Raise `InvalidInput` if a variable is malformed, or there are too many or too long ones."""
     if len(variables) > MOST_VARIABLES:
         raise invalid_field("environment", f"at most {MOST_VARIABLES} variables")
     for name, value in variables.items():

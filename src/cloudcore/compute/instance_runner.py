@@ -40,8 +40,8 @@ RIGHT_SECONDS: Final = 60
 """How long instances are started without another check that the pool may fetch their image."""
 _PROBE_SECONDS: Final = 1.0
 _QUIET_SECONDS: Final = 0.2
-"""A connection was accepted if it lasts this long; the shim closes at once one that is refused
-inside."""
+"""A connection through the shim that lasts this long was accepted by the instance's program: the
+shim closes it at once if the program refuses it."""
 _AGAIN_SECONDS: Final = 5
 """Between two probes of the port of an instance that is ready."""
 _FAILING_SECONDS: Final = 15
@@ -179,7 +179,7 @@ class InstanceRunner:
         )
 
     async def _renew(self, pools: Mapping[str, InstancePool], mine: Sequence[Instance]) -> None:
-        """Renew credentials, and store as faults of the pools which instances have none."""
+        """Renew credentials; add a fault to the pool of each instance that could not get any."""
         needs, has_role = self._needs, [each for each in mine if _role_of(pools, each) is not None]
         if not has_role:
             return

@@ -73,7 +73,7 @@ def add(tx: Connection, seen: InstancePool, needs: ComputeNeeds, now: int) -> In
 def note_fault(
     tx: Connection, of: InstancePool | Instance, code: str, words: str, now: int
 ) -> None:
-    """Add a fault to a pool; if `of` is an instance, to the pool of that instance, about it."""
+    """Add a fault to a pool: about all of the pool `of`, or about the instance `of` of a pool."""
     pool_id, subject = (of.pool.id, of.id) if isinstance(of, Instance) else (of.id, "")
     POOLS.change(
         tx, of.account_id, pool_id, lambda one: one.with_fault(code, words, now, subject), now

@@ -156,7 +156,7 @@ INSTANCE_POOLS: Final = Methods(
 def create(
     tx: Connection, new: InstancePool, needs: ComputeNeeds, right_to: RightTo
 ) -> InstancePool:
-    """Insert a pool, placed on the machine of its subnet or on one that runs instances.
+    """Insert a pool, on the machine of its subnet or else on any machine that runs instances.
 
     Raises:
         InvalidInput, AccessDenied, NotFound: as `cloudcore.resource_references.resolve`.

@@ -120,7 +120,7 @@ def told(pool: InstancePool, instances: Sequence[Instance], now: int) -> Instanc
 
 
 def stops_roll(pool: InstancePool, instance: Instance, instances: Sequence[Instance]) -> bool:
-    """Return True if an instance has the pool's version while instances of another one still run.
+    """Return True if an instance has the pool's version while some still have another version.
 
     If such an instance fails, the rollout stops.
     """

@@ -145,7 +145,7 @@ def hold_users(users: Users) -> None:
 
 
 def bound_share() -> None:
-    """Lower this user's limits for one instance, as this user creates the namespaces of all."""
+    """Lower this user's limits to the share of one instance: all instances run as this user."""
     Path("/proc/sys/user/max_inotify_instances").write_text(str(SHARED_WATCHERS), "ascii")
     hard = resource.getrlimit(_RLIMIT_MSGQUEUE)[1]
     most = SHARED_QUEUE_BYTES if hard == resource.RLIM_INFINITY else min(SHARED_QUEUE_BYTES, hard)

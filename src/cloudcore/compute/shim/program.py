@@ -114,7 +114,7 @@ def main() -> None:
 
 
 class InstanceShim(Shim):
-    """The shim of one instance: its order, its processes and its state."""
+    """The shim of one instance: its instructions (``order.json``), its processes and its state."""
 
     def __init__(self, order: dict[str, Any]) -> None:
         """Record this process's id now: later, /proc shows only the new namespace."""
