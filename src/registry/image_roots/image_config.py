@@ -65,7 +65,7 @@ class ReadImage(NamedTuple):
     layers: Sequence[WantedLayer]
     """The lowest layer first."""
     config: ImageConfig
-    """With user 0, which the caller replaces by the ids of `user`."""
+    """With user 0, which the caller replaces with the ids of `user`."""
     user: str
     """Such as ``web:www``; empty for user 0."""
 
@@ -133,7 +133,9 @@ def _check_texts(config: ImageConfig) -> None:
 
 
 def find_user(user: str, layers: Sequence[Path]) -> ImageUser:
-    """Return the ids of ``user[:group]``, each a name or a number, from the image's files. Blocks.
+    """Return the ids of ``user[:group]``, each a name or a number, from the image's files.
+
+    This blocks while it reads the files.
 
     Raise `ImageRefused` if the image has no such name, or a number is too high.
     """

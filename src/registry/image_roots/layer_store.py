@@ -72,10 +72,10 @@ class LayerStore:
         most_bytes: int = MOST_BYTES,
         most_entries: int = MOST_ENTRIES,
     ) -> None:
-        """Store layers in `folder`; with `first_uid`, which needs root, ids of files start there.
+        """Store layers in `folder`, which is created when needed.
 
-        The folder is created when needed; all layers in it must be unpacked with the same
-        `first_uid`.
+        With `first_uid`, which needs root, user and group ids of files start at that id. All layers
+        in the folder must be unpacked with the same `first_uid`.
         """
         self._folder = folder
         self._first_uid = first_uid
@@ -119,10 +119,10 @@ class LayerStore:
         return [self._layers / each / "tree" for each in reversed(last)]
 
     def keep_only(self, digests: Iterable[str]) -> None:
-        """Remove layers that none of these images has, and files left by dead processes. Blocks.
+        """Remove layers that none of these images has, and files left by dead processes.
 
-        An image that is being unpacked stays; any other image that is not named is removed by the
-        second such call in a row.
+        An image that is being unpacked stays. Any other image is removed by the second call in a
+        row that does not name it. This blocks while it deletes files.
         """
         if not self._folder.exists():
             return

@@ -31,8 +31,8 @@ class LayerTree:
     def __init__(self, root: int, first_uid: int | None) -> None:
         """Write below the folder with the descriptor `root`.
 
-        With `first_uid`, for which this process must be root, ids of files start there; without it,
-        this user owns all files, and can read, write and remove them.
+        With `first_uid`, for which this process must be root, user and group ids of files start at
+        that id. Without it, this user owns all files, and can read, write and remove them.
         """
         self._root = root
         self._first = first_uid
