@@ -167,7 +167,7 @@ def _read(folder: Path) -> _StoredSession | None:
 
 
 def _replace(path: Path, value: Any) -> None:  # noqa: ANN401 - a struct
-    """Atomically replace a file by one that only its owner may read."""
+    """Atomically replace a file with one that only its owner may read."""
     _begin(path)
     _finish(path, value)
 

@@ -105,7 +105,7 @@ class Replicas(ABC):
 
     @abstractmethod
     async def _state_of(self, folder: Path) -> tuple[Targets, ReplicaMetrics]:
-        """Return the (targets, metrics) that a replica reports; raise `OSError` if it does not."""
+        """Return a replica's (targets, metrics); raise `OSError` if it does not answer."""
 
     async def apply(
         self,

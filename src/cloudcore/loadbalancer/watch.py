@@ -94,7 +94,10 @@ class ProxyWatch:
 
 
 def _is_stale(tx: Connection, found: LoadBalancer, needs: LoadBalancerNeeds) -> bool:
-    """Return True if a certificate, or the set of targets in allowed addresses, has changed."""
+    """Return True if a certificate, or the set of targets in allowed addresses, has changed.
+
+    Return False if the newest plan is not applied yet.
+    """
     held: Mapping[str, str] = found.fingerprints
     if found.applied != found.generation:
         return False

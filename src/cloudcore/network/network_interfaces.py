@@ -196,7 +196,7 @@ class Interfaces:
     def _groups(
         self, tx: Connection, account_id: str, vpc_id: str, group_ids: Sequence[str]
     ) -> tuple[Reference, ...]:
-        """Return the groups, or the VPC's default group without any, locked until `tx` ends."""
+        """Return the groups, or without ids the VPC's default group, locked until `tx` ends."""
         if group_ids:
             return self._held(tx, account_id, vpc_id, group_ids, "security_groups")
         default = rows.default_group(tx, account_id, vpc_id)

@@ -254,7 +254,7 @@ def _outside(allowed: Mapping[_Peer, Traffic]) -> Sequence[Outside]:
 def _allowed(
     allowed: Mapping[_Peer, Traffic], peer: Address, peer_groups: Sequence[str]
 ) -> Traffic:
-    """Return the flows with an interface of the VPC that has this address and these groups."""
+    """Return the allowed flows whose other end may be an interface with this address and groups."""
     return _traffic(
         part
         for named, traffic in allowed.items()

@@ -2,8 +2,8 @@
 
 The metadata service is at the shim's end of that link, so port 80 is free for the instance's
 program on all its addresses. Nothing else listens at that end, and nothing is routed further: over
-the link an instance reaches neither other instances nor the machine, and they do not reach the
-metadata service.
+the link an instance reaches neither other instances nor the machine, and neither of them reaches
+the metadata service.
 
 The kernel limits some resources for each user, such as instances of inotify and bytes of message
 queues, and also charges them to the user who created the namespace (`user_namespaces(7)`,

@@ -119,7 +119,7 @@ async def store(needs: StorageNeeds, bucket: Bucket, key: str, source: ByteSourc
 async def read(needs: StorageNeeds, bucket: Bucket, key: str) -> AsyncIterator[bytes]:
     """Yield the bytes of an object.
 
-    Raise `PlatformError` if it does not exist, its KMS key is unusable, or the store failed.
+    Raise `PlatformError` if there is no such object, its KMS key is unusable, or the store failed.
     """
     found = await object_reads.find_object(needs, bucket, key)
     async with aclosing(await object_reads.open_object(needs, found)) as opened:

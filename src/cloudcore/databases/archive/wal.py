@@ -184,7 +184,7 @@ async def _give_wanted(
 async def _fetched(
     repository: BackupRepository, name: str, place: ServerPlace, staging: Path
 ) -> bool:
-    """Fetch a file from the repository into `staging`; return False if it is not there."""
+    """Fetch a file from the repository into `staging`; return False if the repository lacks it."""
     lines: list[str] = []
     words = "archive-get", f"--stanza={STANZA}", name, f"/wal/{name}"
     ended = await repository.run(*words, place=place, wal=staging, each_line=lines.append)
@@ -204,7 +204,7 @@ async def _newer_than(repository: BackupRepository, name: str) -> str:
 
 @contextmanager
 def _staging(spool: Path, name: str, user: User) -> Iterator[Path]:
-    """Yield an empty folder on the spool's file system that the server cannot see."""
+    """Yield an empty folder, which the server cannot see, on the spool's file system."""
     folder = spool.parent / name
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(mode=0o700)

@@ -71,7 +71,7 @@ async def restore_cluster(needs: DatabaseNeeds, found: Cluster) -> None:
     After a crash, the restoration starts over, as no client has connected to the cluster yet.
 
     Raise `BackupFailed` if the backup is gone or cannot be read; `ServerFailed` if the server does
-    not recover, or the bucket does not have the WAL yet that it needs.
+    not recover, or the bucket does not have all the necessary WAL yet.
     """
     source = found.source
     assert source is not None
@@ -196,8 +196,8 @@ async def prove(
 
     Return None if another backup is being verified on this machine.
 
-    Raise `BackupFailed` if the backup cannot be read, `ServerFailed` if the server does not start
-    from it or the data are damaged.
+    Raise `BackupFailed` if the backup cannot be read, `ServerFailed` if no server starts from it or
+    its data are damaged.
     """
     if (servers := needs.servers) is None:
         raise ServerFailed(

@@ -167,7 +167,8 @@ def _delete_backups(tx: Connection, cluster: Cluster, now: int) -> bool:
     """Begin the deletion of a cluster's backups; return True if none is left.
 
     While a cluster is being restored from one of the backups, delete none, as that backup may need
-    others. `delete` refuses such clusters, but an older version of the service may have allowed it.
+    others. `clusters.delete` refuses to begin then, but an older version of the service may have
+    allowed it.
     """
     found = rows.remaining(tx, cluster.account_id, cluster.id, _BATCH)
     if not restores_of(tx, cluster.account_id, cluster.id):

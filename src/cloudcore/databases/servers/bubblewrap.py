@@ -172,7 +172,7 @@ class BubblewrapServers:
             await self._ready(spec)
 
     async def switch_wal(self, spec: ServerSpec) -> None:
-        """Commit a transaction, and have a running server archive its WAL up to that transaction.
+        """Commit a transaction, and make a running server archive its WAL up to that transaction.
 
         Raise `ServerFailed` if the server does not answer.
         """

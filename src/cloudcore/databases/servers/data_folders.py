@@ -197,7 +197,7 @@ class Catalog(NamedTuple):
 
     @property
     def _renamed(self) -> Mapping[str, str]:
-        """Map databases whose names the platform reserves to their new names."""
+        """Map the old name to the new one, for databases whose names the platform reserves."""
         is_renamed = self.is_foreign and OTHERS_DATABASE not in self.databases
         return {"postgres": OTHERS_DATABASE} if is_renamed and "postgres" in self.databases else {}
 

@@ -152,7 +152,7 @@ class Conversation:
         return False
 
     async def _refuse(self, status: int) -> None:
-        """Answer with an error status; abort if a response has already begun.
+        """Answer with an error status; if a response has already begun, cut the connection instead.
 
         Then read a little of what the client still sends, so that the client receives the answer.
         """
