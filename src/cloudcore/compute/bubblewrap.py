@@ -44,7 +44,7 @@ class _Bubblewrap:
     takes_links = False
 
     def require(self) -> None:
-        """Raise `DriverUnusable` if a program, the library or the control groups are missing."""
+        """Raise `DriverUnusable` if a program, libseccomp or the control groups are missing."""
         if os.geteuid() == 0:
             raise DriverUnusable(
                 "compute_driver bubblewrap is for a service without root: set runc"

@@ -73,7 +73,7 @@ def add(tx: Connection, seen: InstancePool, needs: ComputeNeeds, now: int) -> In
 def note_fault(
     tx: Connection, of: InstancePool | Instance, code: str, words: str, now: int
 ) -> None:
-    """Add a fault to a pool. `of` is the pool itself, or the instance of it that is at fault."""
+    """Add a fault to the pool `of`; if `of` is an instance, add a fault about it to its pool."""
     pool_id, subject = (of.pool.id, of.id) if isinstance(of, Instance) else (of.id, "")
     POOLS.change(
         tx, of.account_id, pool_id, lambda one: one.with_fault(code, words, now, subject), now

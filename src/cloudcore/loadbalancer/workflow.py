@@ -205,7 +205,7 @@ def _applied(
 async def _failed(
     found: LoadBalancer, needs: LoadBalancerNeeds, attempt: StepAttempt, error: ProxyFailed
 ) -> Outcome:
-    """Return a retry of a step in which a proxy could not be started or changed.
+    """Return a retry as the outcome of a step that could not start or change a proxy.
 
     After `_TRIES` tries, the status becomes ``failed`` if no proxy is alive.
     """

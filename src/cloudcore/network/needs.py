@@ -68,7 +68,7 @@ def check_rules(tx: Connection, account_id: str, vpc_id: str, needs: NetworkNeed
 def check_rules_of_part(
     tx: Connection, found: PartOfVpc, _made: object, needs: NetworkNeeds
 ) -> None:
-    """Call `check_rules` for the VPC of a changed part: an `after` function of `Methods`."""
+    """Call `check_rules` for the VPC of a changed part; this is passed to `Methods` as `after`."""
     check_rules(tx, found.account_id, found.vpc.id, needs)
 
 

@@ -111,7 +111,7 @@ class Place:
     inbound: Mapping[_Peer, Traffic]
 
     def address(self, version: Version) -> Address | None:
-        """Return the address of the first interface, which represents all, or None."""
+        """Return the first interface's address, for all interfaces; None without this version."""
         one = self.interfaces[0]
         return one.address_ipv4 if version == 4 else one.address_ipv6
 

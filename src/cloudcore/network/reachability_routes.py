@@ -123,7 +123,7 @@ class OneReachability(ResponseBody):
 
 
 class _Found(NamedTuple):
-    """A VPC's plan, and references to the resources that the plan has by id."""
+    """A VPC's plan, and references to resources, of which the plan has only the ids."""
 
     plan: VpcPlan
     names: Mapping[str, ResourceRef]

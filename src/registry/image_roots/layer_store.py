@@ -1,6 +1,6 @@
 """The layers of images on this machine, each unpacked once, and shared by images.
 
-    layers/<diff id>/tree             the files, as overlayfs takes a lower layer
+    layers/<diff id>/tree             the files, in the form of a lower layer of overlayfs
     layers/<diff id>/blobs/<digest>   names a blob that is known to unpack to this layer
     layers/<diff id>/size.json        bytes and entries that were unpacked
     images/<digest>                   the layers of an image
@@ -261,7 +261,7 @@ async def _answer(program: asyncio.subprocess.Process) -> dict[str, Any]:
 
 @asynccontextmanager
 async def _in_thread(block: AbstractContextManager[None]) -> AsyncIterator[None]:
-    """Enter and leave a blocking context manager in a thread."""
+    """Enter a context manager in a thread, as entering blocks; leave the context manager here."""
     await asyncio.to_thread(block.__enter__)
     try:
         yield

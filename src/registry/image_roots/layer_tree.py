@@ -1,4 +1,4 @@
-"""Write the entries of a layer below a folder, as overlayfs takes a lower layer.
+"""Write the entries of a layer below a folder, in the form of a lower layer of overlayfs.
 
 Every name is opened relative to its folder, and no symbolic link is ever followed, so that no entry
 can reach anything outside. Part of the program `unpack`.

@@ -120,7 +120,10 @@ def archive_command(spool: str, most: int = SPOOL_FILES) -> str:
 
 
 def restore_command(spool: str) -> str:
-    """Return a recovering server's ``restore_command``; `spool` is a path that the server sees."""
+    """Return a recovering server's ``restore_command``; `spool` is the path that the server sees.
+
+    The command waits until the requested file, or ``NAME.absent``, is in the spool.
+    """
     given = f"{spool}/{GIVEN}/%f"
     return (
         f": >{spool}/{WANTED}/%f; "

@@ -266,7 +266,7 @@ async def _listed(found: Backup, needs: DatabaseNeeds, target: BackupTarget) -> 
 async def _progress_writer(
     found: Backup, needs: DatabaseNeeds
 ) -> AsyncIterator[Callable[[int], None]]:
-    """Yield a function that takes a run's progress in percent; store it every two seconds."""
+    """Yield a function to report progress in percent to; store the latest every two seconds."""
     progress, changed = 0, asyncio.Event()
 
     def on_progress(percent: int) -> None:

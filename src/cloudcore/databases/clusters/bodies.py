@@ -1,4 +1,4 @@
-"""Bodies of requests and answers about clusters, besides plain fields."""
+"""The parts of bodies about clusters that are not plain fields of the record."""
 
 from __future__ import annotations
 

@@ -130,7 +130,7 @@ def _parameters(
 
 
 def _reason(error: Exception) -> str:
-    """Return libpq's error on one line, cleaned because the server may have written it."""
+    """Return libpq's error on one line, without control characters that a server may have sent."""
     text = " ".join(str(error).split()) or "it closed the connection"
     return "".join(each if each.isprintable() else "?" for each in text)[:_MOST_REASON]
 

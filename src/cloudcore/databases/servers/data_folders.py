@@ -126,7 +126,7 @@ def owner_of(data: Path, user: User) -> User:
 
 
 def give(folder: Path, user: User) -> None:
-    """Make `user` the owner of all files of a stopped server, unless the data already belong to it.
+    """Make `user` the owner of a stopped server's files, unless the data already belong to `user`.
 
     Do nothing if `user` is None. Raise `ServerFailed` if the owner cannot be changed.
     """

@@ -96,7 +96,7 @@ def sources_of(plan: VpcPlan) -> Sequence[Address]:
 
 
 def set_up_interface(links: Links, interface: InterfacePlan, sources: Sequence[Address]) -> None:
-    """Set up the VPC's end of the link to an instance, with its routes."""
+    """Set up the VPC's end of the link to an instance, with routes that have these `sources`."""
     index = links.set_up(link_of(interface.id), ROUTER)
     links.set_routes(index, _routes_to(interface, sources))
 
