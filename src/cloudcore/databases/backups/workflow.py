@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
-from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from msgspec import structs
@@ -278,9 +277,10 @@ async def _progress_writer(
         while True:
             await changed.wait()
             changed.clear()
-            change = partial(_store_progress, found, progress, needs.clock())
             with suppress(Unavailable):
-                await needs.database.write_relaxed(change)
+                await needs.database.write_relaxed(
+                    rows.set_progress, found, progress, needs.clock()
+                )
             await asyncio.sleep(_TELL_SECONDS)
 
     task = asyncio.create_task(store(), name=f"progress of backup {found.id}")
@@ -289,14 +289,6 @@ async def _progress_writer(
     finally:
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
-
-
-def _store_progress(found: Backup, progress: int, now: int, tx: Connection) -> None:
-    rows.set_progress(tx, found, progress, now)
-
-
-def _needs_node(found: Backup) -> bool:
-    return goal(found, 0) is not None
 
 
 BACKUP_WORK: Final[Work[Backup, DatabaseNeeds]] = Work(
@@ -312,4 +304,4 @@ BACKUP_WORK: Final[Work[Backup, DatabaseNeeds]] = Work(
     step_seconds=_STEP_SECONDS,
     node_of=lambda found: found.node,
 )
-PLACING: Final = Placing(BACKUPS, BACKUP_WORK.wake, None, _needs_node)
+PLACING: Final = Placing(BACKUPS, BACKUP_WORK.wake, None, lambda found: goal(found, 0) is not None)
