@@ -126,12 +126,12 @@ def _succeeded(
             base_id=base_id if current.kind == "incremental" else None,
         )
 
-    def also(tx: Connection, _before: Backup, after: Backup) -> None:
+    def also(tx: Connection, before: Backup, after: Backup) -> None:
         now = after.updated_at
         of = cluster.account_id, cluster.id
         if changed := CLUSTERS.change(tx, *of, lambda one: one.without_faults(BACKUP_FAILED), now):
             delete_all(tx, beyond_retention(tx, changed[1]), now)
-        _release(tx, after, now)
+        _release(tx, before, after)
         needs.events.emit(tx, after.account_id, SUCCEEDED, [told(after)], now)
 
     return StepDone(change=changed, also=also)
@@ -141,10 +141,10 @@ def _failed(needs: DatabaseNeeds, cluster: Cluster, words: str) -> Outcome:
     def changed(current: Backup, now: int) -> Backup:
         return structs.replace(current, status="failed", completed_at=now, base_id=None)
 
-    def also(tx: Connection, _before: Backup, after: Backup) -> None:
+    def also(tx: Connection, before: Backup, after: Backup) -> None:
         now = after.updated_at
         note_failed(tx, cluster, words, now)
-        _release(tx, after, now)
+        _release(tx, before, after)
         needs.events.emit(tx, after.account_id, FAILED, [told(after)], now)
 
     return StepDone(change=changed, also=also, faults=[Problem(BACKUP_FAILED, words)])
@@ -170,8 +170,8 @@ async def _verify(found: Backup, needs: DatabaseNeeds, _attempt: StepAttempt) ->
             current, verification="succeeded", verified_at=now, verified_by=proof
         )
 
-    def also(tx: Connection, _before: Backup, after: Backup) -> None:
-        _release(tx, after, after.updated_at)
+    def also(tx: Connection, before: Backup, after: Backup) -> None:
+        _release(tx, before, after)
         event = FAILED if words else VERIFIED
         needs.events.emit(tx, after.account_id, event, [told(after)], after.updated_at)
 
@@ -187,7 +187,7 @@ async def _remove(found: Backup, needs: DatabaseNeeds, _attempt: StepAttempt) ->
         except ServerFailed as error:
             return _removed_later(str(error))
     if cluster.status == DELETING:  # its last step deletes all files at once, and reads none
-        return StepDone(also=_let_go)
+        return StepDone(also=_release)
     try:
         made = await _listed(found, needs, target)
         if made is not None:
@@ -196,7 +196,7 @@ async def _remove(found: Backup, needs: DatabaseNeeds, _attempt: StepAttempt) ->
         pass  # and with it the files of the backup
     except (BackupFailed, BackupProgramMissing) as error:
         return _removed_later(str(error))
-    return StepDone(also=_let_go)
+    return StepDone(also=_release)
 
 
 def _removed_later(words: str) -> Outcome:
@@ -205,23 +205,20 @@ def _removed_later(words: str) -> Outcome:
     It wakes no other backup: two whose deletions fail would wake each other forever.
     """
     problem = Problem(DELETION_FAILED, words)
-    return StepDone(next="wait", seconds=_LOOK_SECONDS, faults=[problem], also=_give_turn)
+    return StepDone(
+        next="wait",
+        seconds=_LOOK_SECONDS,
+        faults=[problem],
+        also=lambda tx, _before, after: rows.release_lock(tx, after),
+    )
 
 
-def _give_turn(tx: Connection, _before: Backup, after: Backup) -> None:
-    rows.release_lock(tx, after)
-
-
-def _let_go(tx: Connection, _before: Backup, after: Backup) -> None:
-    _release(tx, after, after.updated_at)
-
-
-def _release(tx: Connection, found: Backup, now: int) -> None:
+def _release(tx: Connection, _before: Backup, after: Backup) -> None:
     """Release the lock of the cluster, and wake the backups that wait for it."""
-    rows.release_lock(tx, found)
-    for each in rows.waiting(tx, found.account_id, found.cluster.id):
-        if each.id != found.id:
-            BACKUP_WORK.wake(tx, each, now)
+    rows.release_lock(tx, after)
+    for each in rows.waiting(tx, after.account_id, after.cluster.id):
+        if each.id != after.id:
+            BACKUP_WORK.wake(tx, each, after.updated_at)
 
 
 def delete_all(tx: Connection, found: Sequence[Backup], now: int) -> None:
