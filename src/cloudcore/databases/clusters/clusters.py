@@ -93,7 +93,7 @@ def new_password() -> str:
 
 
 def create(tx: Connection, new: Cluster, terms: DatabaseTerms, right_to: RightTo) -> Cluster:
-    """Insert a cluster, with the bucket that the request refers to.
+    """Insert a cluster, with the bucket that the request refers to, and start its workflow.
 
     Raises:
         InvalidInput, AccessDenied, NotFound: as `cloudcore.resource_references.resolve`.
@@ -103,22 +103,18 @@ def create(tx: Connection, new: Cluster, terms: DatabaseTerms, right_to: RightTo
 
     """
     if new.bucket is None:
-        return make_cluster(tx, new, terms)
+        return _made(tx, new, terms)
     place = new.account_id, new.region
     may = _right_to_fill(new, right_to)
     found = BUCKET_ROWS.resolve(tx, *place, "bucket", new.bucket, may)
     placed = structs.replace(new, bucket=found.id, bucket_name=found.name)
-    made = make_cluster(tx, placed, terms)
+    made = _made(tx, placed, terms)
     add_use(tx, found, made.id, f"{CLUSTER.noun} {made.name}")
     return made
 
 
-def make_cluster(tx: Connection, new: Cluster, terms: DatabaseTerms) -> Cluster:
-    """Insert a cluster, whose bucket is resolved, on a machine that can run it; start its workflow.
-
-    Raise `Conflict` if the name is taken, no machine runs database servers, or the chosen machine
-    has no free port; `QuotaExceeded` if the account has reached its quota.
-    """
+def _made(tx: Connection, new: Cluster, terms: DatabaseTerms) -> Cluster:
+    """Insert a cluster, whose bucket is resolved; errors as `create`."""
     capability = SERVERS_CAPABILITY if new.type == "managed" else BACKUPS_CAPABILITY
     lock_account(tx, new.account_id)
     now = new.created_at

@@ -190,11 +190,7 @@ async def _remove(found: Cluster, needs: DatabaseNeeds, _attempt: StepAttempt) -
             await needs.archive.remove_all(target_of(needs.keyring, found))
         except BackupFailed as error:
             return StepRetry(faults=[Problem(BACKUP_FAILED, str(error))])
-    return StepDone(also=_free_bucket)
-
-
-def _free_bucket(tx: Connection, before: Cluster, _after: Cluster) -> None:
-    remove_uses(tx, before.account_id, before.id)
+    return StepDone(also=lambda tx, before, _after: remove_uses(tx, before.account_id, before.id))
 
 
 def _has_reached(status: str, found: Cluster) -> Outcome:
