@@ -348,7 +348,7 @@ class BubblewrapServers:
         for each in (STATE, NEWER, OLDER):
             (folder / each).unlink(missing_ok=True)
         sockets, spool = self._own_folder(spec, "sockets"), self._own_folder(spec, "spool")
-        for name, content in postgres.conf_files().items():
+        for name, content in postgres.CONF_FILES.items():
             write_file(self._conf(spec) / name, content.encode(), 0o444)
         write_file(folder / "passwd", password_line(user).encode(), 0o444)
         write_file(folder / INPUT, (text or "").encode(errors="surrogateescape"), 0o600)
