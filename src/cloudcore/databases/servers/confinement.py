@@ -70,7 +70,7 @@ def confined(
         *(part for each in _ENVIRONMENT.items() for part in ("--setenv", *each)),
         *("--chdir", "/", "--as-pid-1", "--seccomp", str(SECCOMP_FD), "--info-fd", str(INFO_FD)),
     )
-    return ("bwrap", *options, "--", *as_user(user, argv))
+    return ("bwrap", *options, "--", *_as_user(user, argv))
 
 
 def _system(name: str) -> Sequence[str]:
@@ -83,7 +83,7 @@ def _tmpfs(name: str, size_mb: int) -> Sequence[str]:
     return ("--perms", "1777", "--size", str(size_mb * MIB), "--tmpfs", name)
 
 
-def as_user(user: User, argv: Sequence[str]) -> Sequence[str]:
+def _as_user(user: User, argv: Sequence[str]) -> Sequence[str]:
     """Return a command that switches to a user and then runs a program (setpriv(1)).
 
     If `user` is None, it only runs the program.
@@ -119,7 +119,6 @@ _SIGNALS: Final = 65
 _MEMORY: Final = 4 << 30
 """Bytes of address space of a program, as its untrusted input may make it fill the memory."""
 _ETC: Final = ("/etc/ld.so.cache", "/etc/localtime")
-_LINKS_OR_FOLDERS: Final = ("/lib", "/lib32", "/lib64", "/bin", "/sbin")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -262,18 +261,14 @@ def _confined(
     for name, value in environment.items():
         options += ["--setenv", name, value]
     options += ["--unshare-user"] if wanted.user is None else AS_ROOT
-    return options, as_user(wanted.user, wanted.argv)
+    return options, _as_user(wanted.user, wanted.argv)
 
 
 def _system_mounts() -> Iterator[str]:
     """Yield the options that mount the programs and libraries of the machine."""
     yield from ("--ro-bind", "/usr", "/usr")
-    for name in _LINKS_OR_FOLDERS:
-        path = Path(name)
-        if path.is_symlink():
-            yield from ("--symlink", str(path.readlink()), name)
-        elif path.is_dir():
-            yield from ("--ro-bind", name, name)
+    for name in (*_SYSTEM, "/lib32"):
+        yield from _system(name)
     yield from ("--proc", "/proc", "--dev", "/dev", "--perms", "1777", "--tmpfs", "/tmp")  # noqa: S108 - the run's own
 
 
