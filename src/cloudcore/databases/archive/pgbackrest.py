@@ -81,7 +81,6 @@ class ServerPlace(NamedTuple):
     port: int = 0
     """The port in the name of the socket."""
     data_inside: str = DATA_INSIDE
-    superuser: str = SUPERUSER
 
 
 class _Timestamp(msgspec.Struct):
@@ -390,7 +389,7 @@ def _of_server(place: ServerPlace) -> str:
         "pg1-path": place.data_inside,
         "pg1-socket-path": _SOCKETS,
         "pg1-port": str(place.port),
-        "pg1-user": place.superuser,
+        "pg1-user": SUPERUSER,
     }
     return f"[{STANZA}]\n" + "".join(f"{name}={value}\n" for name, value in lines.items())
 
