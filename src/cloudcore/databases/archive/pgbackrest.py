@@ -316,21 +316,13 @@ class Repositories:
 
     async def shared(self, target: BackupTarget) -> BackupRepository:
         """Return a repository for reading and for pushing WAL, with shared keys."""
-        keys = await self.access.shared_keys(target)
-        return BackupRepository(
-            cluster_id=target.cluster_id, keys=keys, storage=self.access.storage, bridge=self.bridge
-        )
+        return self._repository(target, await self.access.shared_keys(target))
 
     @asynccontextmanager
     async def opened(self, target: BackupTarget, name: str) -> AsyncIterator[BackupRepository]:
         """Open a repository with keys of its own session `name`, which ends with the block."""
         async with self.access.keys(target, name, KEYS_SECONDS) as keys:
-            yield BackupRepository(
-                cluster_id=target.cluster_id,
-                keys=keys,
-                storage=self.access.storage,
-                bridge=self.bridge,
-            )
+            yield self._repository(target, keys)
 
     @asynccontextmanager
     async def changing(self, target: BackupTarget) -> AsyncIterator[BackupRepository]:
@@ -349,6 +341,11 @@ class Repositories:
                 yield replace(repository, lock=lock)
         finally:
             os.close(lock)
+
+    def _repository(self, target: BackupTarget, keys: Keys) -> BackupRepository:
+        return BackupRepository(
+            cluster_id=target.cluster_id, keys=keys, storage=self.access.storage, bridge=self.bridge
+        )
 
 
 def program() -> str:
