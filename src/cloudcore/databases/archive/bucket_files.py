@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import aclosing, asynccontextmanager
+from contextlib import aclosing, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple, Protocol, TypeVar
 
@@ -127,11 +127,9 @@ async def read(needs: StorageNeeds, bucket: Bucket, key: str) -> AsyncIterator[b
             yield part
 
 
-def _abort(tx: object, bucket: Bucket, upload_id: str, now: int) -> None:
-    try:
-        multipart.abort_upload(tx, bucket, upload_id, now)  # type: ignore[arg-type]
-    except PlatformError:  # it is complete after all, or the bucket is gone
-        return
+def _abort(tx: Connection, bucket: Bucket, upload_id: str, now: int) -> None:
+    with suppress(PlatformError):  # it is complete after all, or the bucket is gone
+        multipart.abort_upload(tx, bucket, upload_id, now)
 
 
 class _Part:
