@@ -234,15 +234,14 @@ def _empty(folder: Path) -> None:
 async def _within(most: int, folder: Path, running: Coroutine[object, object, None]) -> None:
     """Run `running`, which fills `folder`; raise `BackupFailed` once that has over `most` bytes."""
     run = asyncio.create_task(running)
+    is_done = False
     try:
-        while not run.done():
-            begun = time.monotonic()
+        while not is_done:
+            is_done, begun = run.done(), time.monotonic()
             if (await asyncio.to_thread(size_of, folder) or 0) > most:
                 raise BackupFailed(f"the backup has more than {most} bytes")
             pause = max(_MEASURE_SECONDS, 10 * (time.monotonic() - begun))  # a walk over all files
             await asyncio.wait([run], timeout=pause)
-        if (await asyncio.to_thread(size_of, folder) or 0) > most:
-            raise BackupFailed(f"the backup has more than {most} bytes")
         await run
     finally:
         run.cancel()
