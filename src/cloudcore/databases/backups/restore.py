@@ -130,11 +130,7 @@ async def restore(
     Raise `BackupFailed` if the backup or its WAL cannot be read, `ServerFailed` if the server does
     not recover.
     """
-    servers, archive = needs.servers, needs.archive
-    if servers is None:
-        raise ServerFailed(
-            "this machine runs no database servers; its operator sets database_driver"
-        )
+    servers, archive = _servers(needs), needs.archive
     async with servers.held(spec.id):
         await servers.remove(spec.id, at_once=True)
         folder, paths = servers.restoring(spec), servers.paths(spec)
@@ -151,6 +147,14 @@ async def restore(
         except BackupFailed:  # the bucket has failed: the server would wait for WAL forever
             await servers.stop(spec.id)
             raise
+
+
+def _servers(needs: DatabaseNeeds) -> BubblewrapServers:
+    if needs.servers is None:
+        raise ServerFailed(
+            "this machine runs no database servers; its operator sets database_driver"
+        )
+    return needs.servers
 
 
 async def _recover(
@@ -199,10 +203,7 @@ async def prove(
     Raise `BackupFailed` if the backup cannot be read, `ServerFailed` if no server starts from it or
     its data are damaged.
     """
-    if (servers := needs.servers) is None:
-        raise ServerFailed(
-            "this machine runs no database servers; its operator sets database_driver"
-        )
+    servers = _servers(needs)
     with try_lock(needs.node.folder / _LOCK) as is_ours:
         if not is_ours:
             return None
