@@ -15,7 +15,7 @@ PRIVATE: Final = tuple(
 )
 """Networks of RFC 1918 and RFC 6598, whose addresses no host of the internet has."""
 GLOBAL: Final = IPv6Network("2000::/3")
-"""All global unicast addresses that IANA assigns (RFC 4291)."""
+"""All global unicast addresses that IANA assigns (RFC 4291, section 2.4): those of the internet."""
 LOCAL: Final = IPv6Network("fd00::/8")
 """Unique local addresses (ULA), which anybody may choose (RFC 4193)."""
 GLOBAL_LENGTH: Final = 56

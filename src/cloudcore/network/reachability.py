@@ -15,7 +15,8 @@ from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
 from typing import Final, Literal, NamedTuple, TypeAlias
 
 from cloudcore.network.driver import GroupPlan, InterfacePlan, RulePlan, SubnetPlan, VpcPlan
-from cloudcore.network.drivers.rules import GLOBAL, existing_gateway, is_egress_only, is_global
+from cloudcore.network.drivers.rules import existing_gateway, is_egress_only, is_global
+from cloudcore.network.ranges import GLOBAL
 
 Address: TypeAlias = IPv4Address | IPv6Address
 Network: TypeAlias = IPv4Network | IPv6Network

@@ -12,8 +12,8 @@ from litestar.params import FromPath
 from cloudcore.db.base import Connection
 from cloudcore.network import rows
 from cloudcore.network.driver import SubnetPlan, VpcPlan
-from cloudcore.network.drivers.rules import GLOBAL
 from cloudcore.network.planning import plan_of
+from cloudcore.network.ranges import GLOBAL
 from cloudcore.network.reachability import (
     Outside,
     Place,

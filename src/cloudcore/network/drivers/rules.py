@@ -23,13 +23,11 @@ from typing import Final
 from uuid import UUID
 
 from cloudcore.network.driver import Direction, InterfacePlan, RulePlan, SubnetPlan, VpcPlan
+from cloudcore.network.ranges import GLOBAL
 
 TABLE: Final = "inet entrepot"
 UPLINK: Final = "uplink"
 """Name of the link to the machine, in the namespace of a VPC."""
-GLOBAL: Final = IPv6Network("2000::/3")
-"""Addresses of the internet (RFC 4291, section 2.4); those of private networks (ULA) are not among
-them."""
 _ALL: Final = IPv6Network("::/0")
 
 _BASE_CHAINS: Final = {
