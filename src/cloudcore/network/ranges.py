@@ -99,4 +99,4 @@ def lies_in(inner: Network, outer: str | None) -> bool:
 
 def overlap(one: str | None, other: str | None) -> bool:
     """Return True if two networks of one IP version have a common address; False if one is None."""
-    return None not in (one, other) and ip_network(one or "").overlaps(ip_network(other or ""))
+    return one is not None and other is not None and ip_network(one).overlaps(ip_network(other))

@@ -49,7 +49,10 @@ async def _apply(
     except RulesRefused as error:
         _log.error("the rules of the VPC %s are refused: %s", found.id, error)
         words = "its machine does not take the rules of the VPC; those before are in force"
-        return StepRetry(change=_degraded, faults=[Problem(RULES_REFUSED, words)])
+        return StepRetry(
+            change=lambda current, _now: structs.replace(current, status="degraded"),
+            faults=[Problem(RULES_REFUSED, words)],
+        )
 
     def applied(current: Vpc, _now: int) -> Vpc:
         return structs.replace(current, status="active", applied=generation)
@@ -62,10 +65,6 @@ async def _remove(
 ) -> StepDone[Vpc] | StepRetry[Vpc]:
     await needs.driver.remove(found.id)
     return StepDone()
-
-
-def _degraded(current: Vpc, _now: int) -> Vpc:
-    return structs.replace(current, status="degraded")
 
 
 async def _apply_newest(needs: NetworkNeeds, account_id: str, vpc_id: str) -> int:
