@@ -47,10 +47,6 @@ _LOCK: Final = Statement(
 )
 
 
-_GROUPS: Final = "security_groups"
-"""The field that errors about security groups name."""
-
-
 class SubnetOf(NamedTuple):
     """A subnet, as other families see it."""
 
@@ -101,7 +97,7 @@ class Interfaces:
         `NotFound` if there is no such group.
         """
         found = [
-            rows.SECURITY_GROUPS.resolve(tx, account_id, region, _GROUPS, each, authorize)
+            rows.SECURITY_GROUPS.resolve(tx, account_id, region, "security_groups", each, authorize)
             for each in references
         ]
         return _held(tx, account_id, vpc_id, [each.id for each in found])
@@ -214,7 +210,7 @@ def _held(
     wanted = dict.fromkeys(group_ids)
     if len(wanted) > MOST_GROUPS:
         words = f"an interface is in at most {MOST_GROUPS} security groups"
-        raise invalid_field(_GROUPS, words, "out_of_range")
+        raise invalid_field("security_groups", words, "out_of_range")
     found = []
     for each in wanted:
         group = rows.SECURITY_GROUPS.hold(tx, account_id, each)
@@ -222,7 +218,7 @@ def _held(
             raise rows.SECURITY_GROUPS.missing()
         if group.vpc.id != vpc_id:
             words = f"{group.name} is a security group of another VPC"
-            raise invalid_field(_GROUPS, words, "other_vpc")
+            raise invalid_field("security_groups", words, "other_vpc")
         found.append(Reference(group.id, group.name))
     return tuple(found)
 
