@@ -16,6 +16,9 @@ from ipaddress import ip_address
 from typing import Final, NamedTuple
 
 from cloudcore.loadbalancer.driver import BackendPlan, HealthPlan, ProxyPlan, TargetPlan
+from cloudcore.loadbalancer.proxy.heads import HEAD_BYTES, HEAD_FIELDS
+from cloudcore.loadbalancer.proxy.relay import IDLE_SECONDS, KEEP_ALIVE_SECONDS, STREAM_SECONDS
+from cloudcore.loadbalancer.proxy.targets import CONNECT_SECONDS
 
 SOCKET_NAME: Final = "control"
 """The name of the socket that reports health and metrics, in the folder of the replica."""
@@ -26,15 +29,6 @@ SOCKETS_NAME: Final = "sockets"
 CHROOT_NAME: Final = "empty"
 UNPRIVILEGED_ID: Final = 65534
 """`nobody` and `nogroup`."""
-
-CONNECT_SECONDS: Final = 3
-IDLE_SECONDS: Final = 60
-"""How long no byte may pass within a request."""
-KEEP_ALIVE_SECONDS: Final = 15
-STREAM_SECONDS: Final = 350
-"""How long no byte may pass on a TCP listener, and after `101 Switching Protocols`."""
-HEAD_BYTES: Final = 15 * 1024
-HEAD_FIELDS: Final = 100
 
 OLD_WORKER_SECONDS: Final = 3600
 """How long connections of an old worker may last after HAProxy is reloaded."""

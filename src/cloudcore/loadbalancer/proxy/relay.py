@@ -27,7 +27,9 @@ from cloudcore.loadbalancer.proxy.targets import Channel, ProxyBackend
 
 KEEP_ALIVE_SECONDS: Final = 15
 IDLE_SECONDS: Final = 60
+"""How long no byte may pass within a request."""
 STREAM_SECONDS: Final = 350
+"""How long no byte may pass on a TCP listener, and after `101 Switching Protocols`."""
 _LINGER_SECONDS: Final = 2
 _LINGER_BYTES: Final = 256 * 1024
 
