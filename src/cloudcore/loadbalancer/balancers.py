@@ -7,7 +7,7 @@ the same address.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address
 from typing import Any, Final
 
@@ -203,7 +203,7 @@ def delete(tx: Connection, found: LoadBalancer, now: int) -> None:
     WORK.delete(tx, ROWS.lock(tx, found.account_id, found.id), now)
 
 
-def _hold(tx: Connection, of: LoadBalancer, ids: Any, parts: Parts) -> None:  # noqa: ANN401
+def _hold(tx: Connection, of: LoadBalancer, ids: Iterable[str], parts: Parts) -> None:
     for each in sorted(ids):
         parts.certificates.hold(tx, of.account_id, each, of.crn, field="listeners")
 

@@ -70,7 +70,7 @@ def render(
 
     `dialled` is None if the VPC has its own network namespace (`Reach.dialled`).
     """
-    reach = _reach(tx, found, dialled)
+    reach = Reach(subnet_ranges(tx, found), dialled)
     before = {(each.backend, each.id): each for each in found.targets}
     backends, targets, problems = [], [], []
     for backend in found.backends:
@@ -103,12 +103,9 @@ def has_moved(tx: Connection, found: LoadBalancer, dialled: Ranges | None) -> bo
     }
     if not given:
         return False
-    reach, has = _reach(tx, found, dialled), {(each.backend, each.id) for each in found.targets}
+    reach = Reach(subnet_ranges(tx, found), dialled)
+    has = {(each.backend, each.id) for each in found.targets}
     return any(reach.allows(address) != (each in has) for each, address in given.items())
-
-
-def _reach(tx: Connection, found: LoadBalancer, dialled: Ranges | None) -> Reach:
-    return Reach(subnet_ranges(tx, found), dialled)
 
 
 def _ident(target: Target) -> str:

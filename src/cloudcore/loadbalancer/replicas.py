@@ -211,7 +211,7 @@ class Replicas(ABC):
         except TimeoutError:
             pass
         words = "the proxy is too slow" if process.is_alive else "the proxy has ended"
-        raise ProxyFailed(self._complaint(folder) or last_line(folder) or words)
+        raise ProxyFailed(self._complaint(folder) or _last_line(folder) or words)
 
     @abstractmethod
     def _has_failed(self, folder: Path) -> bool:
@@ -318,12 +318,9 @@ async def ask(folder: Path, name: str, question: str) -> str:
         os.close(directory)
 
 
-def last_line(folder: Path) -> str | None:
-    """Return the last line of a replica's output, or None."""
-    lines = (
-        (folder / detached_process.OUTPUT).read_bytes()[-500:].decode(errors="replace").splitlines()
-    )
-    return lines[-1] if lines else None
+def _last_line(folder: Path) -> str:
+    output = (folder / detached_process.OUTPUT).read_bytes()[-500:].decode(errors="replace")
+    return next(reversed(output.splitlines()), "")
 
 
 @contextlib.asynccontextmanager
@@ -343,7 +340,8 @@ async def _held(folder: Path, *, is_made: bool) -> AsyncIterator[bool]:
             yield False
             return
         try:
-            if await _locked(opened) and _is_still(folder, opened):
+            await _lock(opened)
+            if _is_still(folder, opened):
                 yield True
                 return
         finally:
@@ -358,14 +356,11 @@ def _make(folder: Path) -> None:
         folder.mkdir(mode=0o700, exist_ok=True)
 
 
-async def _locked(opened: int) -> bool:
+async def _lock(opened: int) -> None:
     while True:
-        try:
-            fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            await asyncio.sleep(POLL_SECONDS)
-        else:
-            return True
+        with contextlib.suppress(BlockingIOError):
+            return fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        await asyncio.sleep(POLL_SECONDS)
 
 
 def _is_still(folder: Path, opened: int) -> bool:

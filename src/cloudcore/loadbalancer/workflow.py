@@ -65,10 +65,7 @@ def observed(found: LoadBalancer, seen: Iterable[ReplicaState]) -> LoadBalancer:
 def _state(seen: Iterable[TargetStatus | None]) -> TargetStatus:
     """Return the worst health that any proxy reports for a target; ``unknown`` if none does."""
     states = set(seen)
-    for state in _WORST_FIRST:
-        if state in states:
-            return state
-    return "unknown"
+    return next((each for each in _WORST_FIRST if each in states), "unknown")
 
 
 _WORST_FIRST: Final[tuple[TargetStatus, ...]] = ("unhealthy", "draining", "healthy")
@@ -93,12 +90,7 @@ def goal(found: LoadBalancer, _now: int) -> Goal | None:
     return None if found.applied == found.generation else Goal("role", found.generation)
 
 
-def role_name(found: LoadBalancer) -> str:
-    """Return the name of the role for a load balancer's proxies."""
-    return f"load-balancer-{found.id}"
-
-
-def role_policy(found: LoadBalancer) -> Mapping[str, object]:
+def _role_policy(found: LoadBalancer) -> Mapping[str, object]:
     """Return the policy of the proxies' role: read their certificates, report their metrics."""
     crns = [
         f"crn:certificate:{found.region}:{found.account_id}:certificate/{each.name}"
@@ -124,7 +116,7 @@ async def _role(found: LoadBalancer, needs: LoadBalancerNeeds, _attempt: StepAtt
         if current is None:
             return
         made = needs.roles.platform_role(
-            tx, found.account_id, role_name(current), role_policy(current), now
+            tx, found.account_id, f"load-balancer-{found.id}", _role_policy(current), now
         )
         ROWS.save(tx, structs.replace(current, role_id=made))
 
