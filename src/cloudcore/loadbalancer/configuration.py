@@ -109,8 +109,8 @@ def proxy_document(
 
 def haproxy_configuration(
     plan: ProxyPlan, certificates: Mapping[str, str], limits: ProcessLimits
-) -> str:
-    """Return the configuration for HAProxy (2.6), which runs in the folder of the replica.
+) -> tuple[str, str]:
+    """Return (configuration, digest) for HAProxy (2.6), which runs in the folder of the replica.
 
     The line `description`, which `show info` reports, is the digest of the other lines.
     `certificates` maps the plan's certificate files to file names in that folder.
@@ -118,12 +118,7 @@ def haproxy_configuration(
     lines = [*_defaults(limits), *_frontends(plan, certificates), *_backends(plan)]
     head = list(_global(limits))
     digest = configuration_digest("\n".join([*head, *lines]))
-    return "\n".join([head[0], f"    description {digest}", *head[1:], *lines]) + "\n"
-
-
-def described(text: str) -> str:
-    """Return the digest in the `description` of an HAProxy configuration."""
-    return text.split("    description ", 1)[1].split("\n", 1)[0]
+    return "\n".join([head[0], f"    description {digest}", *head[1:], *lines]) + "\n", digest
 
 
 def _global(limits: ProcessLimits) -> Iterator[str]:

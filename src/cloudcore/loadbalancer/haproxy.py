@@ -19,7 +19,6 @@ from cloudcore.loadbalancer.configuration import (
     SOCKET_NAME,
     STATE_NAME,
     ProcessLimits,
-    described,
     haproxy_configuration,
 )
 from cloudcore.loadbalancer.driver import ProxyFailed, ProxyPlan, ReplicaMetrics, TargetStatus
@@ -74,10 +73,10 @@ class HaproxyDriver(Replicas):
         (folder / CHROOT_NAME).mkdir(mode=0o755, exist_ok=True)
         if not (folder / STATE_NAME).exists():
             write_file(folder / STATE_NAME, _NO_STATE)
-        text = haproxy_configuration(plan, files, limits)
+        text, digest = haproxy_configuration(plan, files, limits)
         if not self._is_written(folder, text):
             await _verify(folder, text)
-        return text, described(text)
+        return text, digest
 
     def _is_written(self, folder: Path, text: str) -> bool:
         try:
