@@ -14,7 +14,7 @@ import asyncio
 import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -80,8 +80,9 @@ class _Credentials(msgspec.Struct):
 
 
 def write_identity(folder: Path, identity: InstanceIdentity) -> None:
-    """Write the identity document that the metadata service serves to an instance."""
-    _replace(folder / INSTANCE_FILE, identity)
+    """Atomically write the identity document that the metadata service serves to an instance."""
+    _begin(folder / INSTANCE_FILE)
+    _finish(folder / INSTANCE_FILE, identity)
 
 
 async def renew(
@@ -166,14 +167,8 @@ def _read(folder: Path) -> _StoredSession | None:
         return None
 
 
-def _replace(path: Path, value: Any) -> None:  # noqa: ANN401 - a struct
-    """Atomically replace a file with one that only its owner may read."""
-    _begin(path)
-    _finish(path, value)
-
-
 def _begin(path: Path) -> None:
-    """Create the replacement of a file, and reserve disk space for it."""
+    """Create the replacement of a file, readable only by its owner; reserve disk space for it."""
     made = path.with_suffix(_NEW)
     made.unlink(missing_ok=True)
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -189,7 +184,7 @@ def _forget(folder: Path) -> None:
     (folder / CREDENTIALS_FILE).with_suffix(_NEW).unlink(missing_ok=True)
 
 
-def _finish(path: Path, value: Any) -> None:  # noqa: ANN401 - a struct
+def _finish(path: Path, value: msgspec.Struct) -> None:
     """Write the replacement, and rename it to `path`."""
     made = path.with_suffix(_NEW)
     with os.fdopen(os.open(made, os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC), "wb") as file:

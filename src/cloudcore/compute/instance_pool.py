@@ -181,8 +181,8 @@ def check_pool(new: InstancePool, _old: InstancePool | None, _now: int) -> Insta
 
     Raise `InvalidInput`, naming the field, if one is not valid.
     """
-    check_words(new.command)
-    check_environment(new.environment)
+    _check_words(new.command)
+    _check_environment(new.environment)
     for name in ("ports", "security_groups"):
         values = getattr(new, name)
         if len(set(values)) != len(values):
@@ -192,7 +192,7 @@ def check_pool(new: InstancePool, _old: InstancePool | None, _now: int) -> Insta
     return new
 
 
-def check_words(words: Sequence[str]) -> None:
+def _check_words(words: Sequence[str]) -> None:
     """Raise `InvalidInput` if a command has a NUL character or is too long."""
     if any("\0" in each for each in words):
         raise invalid_field("command", "no NUL")
@@ -200,7 +200,7 @@ def check_words(words: Sequence[str]) -> None:
         raise invalid_field("command", f"at most {MOST_TEXT_BYTES} bytes")
 
 
-def check_environment(variables: Mapping[str, str]) -> None:
+def _check_environment(variables: Mapping[str, str]) -> None:
     """Raise `InvalidInput` if a variable is malformed, or there are too many or too long ones."""
     if len(variables) > MOST_VARIABLES:
         raise invalid_field("environment", f"at most {MOST_VARIABLES} variables")

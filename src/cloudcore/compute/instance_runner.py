@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from ipaddress import IPv4Address, IPv6Address
 from pathlib import Path
@@ -159,8 +159,9 @@ class InstanceRunner:
         """Remove from this machine the images that no pool and no instance uses."""
         wanted = {each.image_digest for each in mine}
         wanted |= {each.image_digest for each in pools.values() if each.image_digest is not None}
-        for image in [each for each in self._roots if not _is_wanted(each, pools, wanted)]:
-            del self._roots[image], self._allowed_at[image]
+        for image in list(self._roots):
+            if image.pool_id not in pools or image.digest not in wanted:
+                del self._roots[image], self._allowed_at[image]
         await self._needs.images.keep_only(wanted)
 
     def _identity(self, tx: Connection, pool: InstancePool, instance: Instance) -> InstanceIdentity:
@@ -249,10 +250,6 @@ async def _lasts(folder: Path, name: str) -> bool:
         return True
     finally:
         writer.close()
-
-
-def _is_wanted(image: _Image, pools: Container[str], digests: Container[str]) -> bool:
-    return image.pool_id in pools and image.digest in digests
 
 
 def _is_up(seen: InstanceState | None) -> bool:

@@ -8,7 +8,6 @@ is never started twice.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -64,15 +63,16 @@ async def _fetch(found: InstancePool, needs: ComputeNeeds, _attempt: StepAttempt
         root = await needs.images.fetch(found.account_id, found.role, found.image)
     except ImageRefused as refused:
         return StepRetry(faults=[Problem(IMAGE_REFUSED, str(refused))])
-    return StepDone(change=partial(_fetched, root.digest, found.generation), keeps_faults=True)
 
+    def fetched(current: InstancePool, _now: int) -> InstancePool:
+        generation = found.generation
+        if current.generation != generation:
+            return current
+        is_over = IMAGE_REFUSED, COMPUTE_OFF
+        faults = tuple(each for each in current.faults if each.code not in is_over)
+        return structs.replace(current, image_digest=root.digest, fetched=generation, faults=faults)
 
-def _fetched(digest: str, generation: int, current: InstancePool, _now: int) -> InstancePool:
-    if current.generation != generation:
-        return current
-    is_over = IMAGE_REFUSED, COMPUTE_OFF
-    faults = tuple(each for each in current.faults if each.code not in is_over)
-    return structs.replace(current, image_digest=digest, fetched=generation, faults=faults)
+    return StepDone(change=fetched, keeps_faults=True)
 
 
 async def _end(found: InstancePool, needs: ComputeNeeds, _attempt: StepAttempt) -> Outcome:
@@ -98,9 +98,8 @@ PLACING: Final = Placing(POOLS, WORK.wake)
 
 RightTo = Callable[[str], Authorize]
 CAPABILITY: Final = "instances"
-_VERSIONED: Final = ("image", "command", "environment", "memory_mb", "cpu_millis")
 _PROGRAM: Final = ("image", "command", "environment")
-_SCALED: Final = (*_VERSIONED, "size")
+_SCALED: Final = (*_PROGRAM, "memory_mb", "cpu_millis", "size")
 _MOST: Final = 100
 """More instances than a pool ever has."""
 

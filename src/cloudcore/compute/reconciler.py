@@ -229,8 +229,8 @@ class InstanceReconciler:
                 await self._note_failed(instance, problem, now)
 
     async def _note_failed(self, instance: Instance, words: str, now: int) -> None:
-        fault = instance, INSTANCE_FAILED, words, now
-        await self._needs.database.write(instances.note_fault, *fault)
+        write = self._needs.database.write
+        await write(instances.note_fault, instance, INSTANCE_FAILED, words, now)
 
     async def _bring_up(self, pool: InstancePool, instance: Instance) -> None:
         """Start an instance; if the image is refused or the sandbox fails, store that it ended."""

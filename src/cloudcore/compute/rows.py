@@ -16,7 +16,7 @@ from cloudcore.compute.instance_pool import (
     Instance,
 )
 from cloudcore.db.base import Connection, Database
-from cloudcore.db.rows import deletion, given
+from cloudcore.db.rows import count, deletion, given
 from cloudcore.db.schema import ByteOrdered, Id, one_of, partial_index
 from cloudcore.db.statement import Statement, paged
 from cloudcore.nodes.rows import OnNode
@@ -92,8 +92,7 @@ def list_instances(
 
 def count_instances(tx: Connection, account_id: str, pool_id: str) -> int:
     """Count the instances of a pool."""
-    row = tx.row(_COUNT_OF, account_id=account_id, pool_id=pool_id)
-    return 0 if row is None else int(row[0])
+    return count(tx, _COUNT_OF, account_id=account_id, pool_id=pool_id)
 
 
 def name_of_deleted(tx: Connection, account_id: str, region: str, pool_id: str) -> str | None:
