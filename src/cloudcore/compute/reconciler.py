@@ -27,7 +27,6 @@ from cloudcore.compute.instance_pool import (
 from cloudcore.compute.instance_runner import InstanceRunner
 from cloudcore.errors import PlatformError
 from cloudcore.jobs.queue import later
-from cloudcore.nodes.node import Watch
 from cloudcore.resources.resource import DELETING
 
 if TYPE_CHECKING:
@@ -46,11 +45,6 @@ _KEEP_SECONDS: Final = 600
 """Between two searches for unused images."""
 _CREDENTIALS_SECONDS: Final = 10
 _log = logging.getLogger(__name__)
-
-
-def watch(needs: ComputeNeeds, driver: ShimInstances) -> Watch:
-    """Return the watch that runs the reconciler of this machine."""
-    return Watch("the instances", LOOK_SECONDS, InstanceReconciler(needs, driver).run)
 
 
 class InstanceReconciler:

@@ -9,7 +9,6 @@ from cloudcore.databases.archive.wal import has_files
 from cloudcore.databases.clusters import rows, states
 from cloudcore.databases.clusters.cluster import ARCHIVE_FAILING, Cluster
 from cloudcore.errors import PlatformError
-from cloudcore.nodes.node import Watch
 
 if TYPE_CHECKING:
     from cloudcore.databases.needs import DatabaseNeeds
@@ -18,11 +17,6 @@ if TYPE_CHECKING:
 EVERY_SECONDS: Final = 2
 _FAILING_SECONDS: Final = 300
 """A cluster gets a fault after its WAL could not be pushed for this long."""
-
-
-def wal_watch(needs: DatabaseNeeds, driver: BubblewrapServers) -> Watch:
-    """Return the watch that pushes WAL."""
-    return Watch("the WAL of database clusters", EVERY_SECONDS, WalWatch(needs, driver).turn)
 
 
 class WalWatch:

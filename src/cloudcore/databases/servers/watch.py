@@ -26,7 +26,6 @@ from cloudcore.databases.clusters.workflow import WORK
 from cloudcore.databases.servers.driver import ServerFailed, ServerState
 from cloudcore.db.base import Connection
 from cloudcore.errors import PlatformError
-from cloudcore.nodes.node import Watch
 from cloudcore.resources.resource import DELETING
 
 if TYPE_CHECKING:
@@ -46,11 +45,6 @@ _BURY_SECONDS: Final = 3600
 _MIB: Final = 1024 * 1024
 _MISSING: Final = ServerState("missing")
 _log = logging.getLogger(__name__)
-
-
-def server_watch(needs: DatabaseNeeds, driver: BubblewrapServers) -> Watch:
-    """Return the watch of the servers of this machine."""
-    return Watch("the database servers", EVERY_SECONDS, ServerWatch(needs, driver).turn)
 
 
 class ServerWatch:
