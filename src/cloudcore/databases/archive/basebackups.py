@@ -194,7 +194,6 @@ class _Output:
         self.size_bytes = 0
         self._process = process
         self._on_progress = on_progress
-        self._told = 0
         self._said: deque[str] = deque(maxlen=_LAST_LINES)
         self._following = asyncio.create_task(self._follow())
 
@@ -219,9 +218,7 @@ class _Output:
                 self._said.append(text[:500])
                 continue
             self.size_bytes = int(found[2]) * 1024
-            if self._told < int(found[3]) < 100:
-                self._told = int(found[3])
-                self._on_progress(self._told)
+            self._on_progress(int(found[3]))
 
 
 def program(version: int, name: str) -> str:

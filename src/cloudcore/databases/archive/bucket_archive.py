@@ -104,11 +104,19 @@ class BucketArchive:
         WAL meanwhile. An incremental backup without a base fails; no base is made instead.
         """
         self.check(target, kind)
+        told = 0
+
+        def ascending(percent: int) -> None:
+            nonlocal told
+            if told < percent < 100:  # at 100, WAL is still missing
+                told = percent
+                on_progress(percent)
+
         if target.type == "registered":
-            made = await self._base_backups.back_up(target, backup_id, on_progress)
+            made = await self._base_backups.back_up(target, backup_id, ascending)
         else:
             async with self._opened().changing(target) as repository:
-                made = await repository.back_up(backup_id, kind, self._places(target), on_progress)
+                made = await repository.back_up(backup_id, kind, self._places(target), ascending)
         on_progress(100)
         return made
 

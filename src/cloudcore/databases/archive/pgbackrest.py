@@ -58,8 +58,6 @@ _PERCENT: Final = re.compile(r", ([0-9]{1,3})(?:\.[0-9]{1,3})?%\)")
 _LABEL: Final = re.compile(r"[0-9]{8}-[0-9]{6}F(?:_[0-9]{8}-[0-9]{6}I)?")
 _ALL: Final = "9999999"
 """More base backups than there can be, so that `expire` deletes only the one named by `--set`."""
-_ALMOST: Final = 99
-"""The progress in percent when all files are stored, but their WAL is not."""
 _NOISE: Final = re.compile(r"P[0-9]{2} +(?:DETAIL|INFO): |\s*(?:\*\*\* |<\?xml|[a-z0-9-]+: )")
 """Lines that do not say why a run failed: progress, counters and HTTP headers."""
 _S3_ERROR: Final = re.compile(r"<Error><Code>([^<]*)</Code><Message>([^<]*)</Message>.*")
@@ -256,7 +254,12 @@ class BackupRepository:
             *("--no-expire-auto", "--start-fast", "--archive-copy", "--no-resume"),
             *("--log-level-console=detail", f"--annotation={_ANNOTATION}={backup_id}"),
         )
-        checked(await self.run(*words, place=place, each_line=_Progress(on_progress).read))
+
+        def read(line: str) -> None:
+            if _FILE in line and (found := _PERCENT.search(line)):
+                on_progress(int(found[1]))
+
+        checked(await self.run(*words, place=place, each_line=read))
         made = [each for each in await self.backups() if each.backup_id == backup_id]
         if not made:
             raise BackupFailed("pgBackRest lists no such backup, though it ended well: try again")
@@ -411,18 +414,3 @@ def _listed(found: _Backup) -> ListedBackup | None:
         # `stop` is in whole seconds: the backup may include what was written later in that second.
         completed_at=(found.timestamp.stop + 1) * MICROSECONDS,
     )
-
-
-class _Progress:
-    """Reports each percentage of a backup once."""
-
-    def __init__(self, on_progress: Callable[[int], None]) -> None:
-        self._on_progress = on_progress
-        self._told = 0
-
-    def read(self, line: str) -> None:
-        """Report the percentage in a line of the log, if there is one."""
-        found = _PERCENT.search(line) if _FILE in line else None
-        if found is not None and self._told < int(found[1]) <= _ALMOST:
-            self._told = int(found[1])
-            self._on_progress(self._told)
