@@ -46,25 +46,22 @@ class WalWatch:
 
     async def _note(self, found: Cluster, error: str | None) -> None:
         """Add the fault `ARCHIVE_FAILING` after five minutes of errors; remove it on success."""
-        now = self._needs.clock()
+        needs, now = self._needs, self._needs.clock()
         is_told = any(each.code == ARCHIVE_FAILING for each in found.faults)
         if error is None:
             self._failing.pop(found.id, None)
-            if is_told:
-                await self._observe(found, None, now)
-            return
-        since = self._failing.setdefault(found.id, now)
-        if not is_told and now - since >= _FAILING_SECONDS * MICROSECONDS:
-            await self._observe(found, error, now)
+            is_changed = is_told
+        else:
+            since = self._failing.setdefault(found.id, now)
+            is_changed = not is_told and now - since >= _FAILING_SECONDS * MICROSECONDS
 
-    async def _observe(self, found: Cluster, error: str | None, now: int) -> None:
         def seen(current: Cluster) -> Cluster:
             if error is None:
                 return current.without_faults(ARCHIVE_FAILING)
             words = f"WAL cannot be put into the bucket; the server keeps it meanwhile: {error}"
             return current.with_fault(ARCHIVE_FAILING, words, now)
 
-        needs = self._needs
-        await needs.database.write(
-            states.observe, needs.events, found.account_id, found.id, seen, now
-        )
+        if is_changed:
+            await needs.database.write(
+                states.observe, needs.events, found.account_id, found.id, seen, now
+            )
