@@ -38,11 +38,6 @@ class Traffic:
 
     ranges: tuple[tuple[Kind, _Ranges], ...] = ()
 
-    @property
-    def is_everything(self) -> bool:
-        """Return True if every flow is allowed."""
-        return self == EVERYTHING
-
     def has(self, kind: Kind, port: int = 0) -> bool:
         """Return True if a flow of this protocol to this port may begin."""
         found = dict(self.ranges).get(kind, ())

@@ -15,6 +15,7 @@ from cloudcore.network.driver import SubnetPlan, VpcPlan
 from cloudcore.network.planning import plan_of
 from cloudcore.network.ranges import GLOBAL
 from cloudcore.network.reachability import (
+    EVERYTHING,
     Outside,
     Place,
     Traffic,
@@ -244,7 +245,7 @@ def _flows(told: Sequence[Place]) -> Sequence[ReachableFlow]:
 
 
 def _traffic(traffic: Traffic) -> Sequence[ReachableTraffic]:
-    if traffic.is_everything:
+    if traffic == EVERYTHING:
         return [ReachableTraffic(protocol="all", ports=None)]
     return [
         ReachableTraffic(protocol=kind, ports=_ports(kind, ranges))
