@@ -291,15 +291,14 @@ class BubblewrapServers:
         folder = self._folder(spec.id)
         if not (folder / "data").exists():
             raise ServerFailed("it has no data")
-        if living(self._folder(spec.id)) is not None:
+        if living(folder) is not None:
             if read_json(folder / ORDER).get("server") == list(argv):
                 return
             self._stop(spec.id)
-        is_private = "listen_addresses=" in argv
         self._end(spec.id)
         data_folders.give(folder, self._user_by_port(spec))
         data_folders.before_start(folder / "data")
-        if is_private:
+        if "listen_addresses=" in argv:  # it is private
             self._launch(spec, argv, folder / "data", listener=None)
             return
         try:
@@ -413,12 +412,11 @@ class BubblewrapServers:
         return str(state.get("problem") or said or "it was killed")
 
     def _reload(self, spec: ServerSpec, pem: str) -> None:
-        path = self._conf(spec) / postgres.CERTIFICATE
+        path, folder = self._conf(spec) / postgres.CERTIFICATE, self._folder(spec.id)
         write_file(path, pem.encode(), 0o400, owner=self._user(spec))
-        process = living(self._folder(spec.id))
-        if process is not None:
+        if (process := living(folder)) is not None:
             with suppress(NoAnswer, OSError):  # it reads the file when it starts
-                ask(self._folder(spec.id), process, "reload", _ASK_SECONDS)
+                ask(folder, process, "reload", _ASK_SECONDS)
 
     def _stop(self, server_id: str) -> None:
         stop(self._folder(server_id), _FAST_SECONDS)
