@@ -46,7 +46,7 @@ def clean(data: Path, version: int) -> None:
         if found != f"{version}":
             raise ServerFailed(f"what was restored is no data of PostgreSQL {version}")
         for name in _OURS:
-            remove_file(folder, name)
+            _remove_file(folder, name)
     for _, folders, files, at in os.fwalk(data, follow_symlinks=False):
         os.fchmod(at, 0o700)
         for name in (*folders, *files):
@@ -73,7 +73,7 @@ def ask_for_recovery(data: Path, user: User) -> None:
             os.close(file)
 
 
-def remove_file(folder: int, name: str) -> None:
+def _remove_file(folder: int, name: str) -> None:
     """Remove `name` from an open folder, unless it is a folder itself."""
     with suppress(FileNotFoundError, IsADirectoryError):
         os.unlink(name, dir_fd=folder)
@@ -83,7 +83,7 @@ def before_start(data: Path) -> None:
     """Remove settings stored in a server's data, and the pid file of a killed server."""
     with open_folder(data) as folder:
         for name in ("postgresql.auto.conf", "postmaster.pid"):
-            remove_file(folder, name)
+            _remove_file(folder, name)
 
 
 def status_of(data: Path) -> str:
