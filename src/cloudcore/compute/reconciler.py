@@ -50,13 +50,10 @@ _log = logging.getLogger(__name__)
 class InstanceReconciler:
     """Reconciles the instances of one machine."""
 
-    def __init__(
-        self, needs: ComputeNeeds, driver: ShimInstances, look_seconds: float = LOOK_SECONDS
-    ) -> None:
+    def __init__(self, needs: ComputeNeeds, driver: ShimInstances) -> None:
         self._needs = needs
         self._driver = driver
         self._runner = InstanceRunner(needs, driver)
-        self._look_seconds = look_seconds
         self._acting: dict[str, asyncio.Task[None]] = {}
         """The running actions by the id of the instance, one at a time for each."""
         self._fetching: set[str] = set()
@@ -81,7 +78,7 @@ class InstanceReconciler:
                     await self.look(group)
                 except PlatformError as error:
                     _log.warning("the instances are looked at again: %s", error)
-                await asyncio.sleep(self._look_seconds)
+                await asyncio.sleep(LOOK_SECONDS)
 
     async def look(self, group: asyncio.TaskGroup) -> None:
         """Store what has changed since the last look; start the necessary actions in `group`."""

@@ -86,11 +86,10 @@ class BubblewrapServers:
     a network, and can access only its own files.
     """
 
-    def __init__(self, base: Path, listening: Listening, groups_prefix: str = _GROUP) -> None:
+    def __init__(self, base: Path, listening: Listening) -> None:
         """Store the settings; `base` is the folder for all files."""
         self._base = base.absolute()
         self._listening = listening
-        self._prefix = groups_prefix
         self._programs = ServerLocks(_THREADS, self._base)
         self._sizes: dict[str, tuple[float, int]] = {}
         """When each server is measured again (monotonic), and its last size in bytes."""
@@ -361,7 +360,7 @@ class BubblewrapServers:
             parents = control_groups.delegated()
             groups = control_groups.make(
                 parents,
-                f"{self._prefix}{spec.id}",
+                f"{_GROUP}{spec.id}",
                 Bounds(spec.memory_mb, spec.cpu_millis, most + _PROCESSES),
             )
             shims = control_groups.make_shim_group(*parents["cpu"])
@@ -427,7 +426,7 @@ class BubblewrapServers:
         if not kill(self._folder(server_id)):
             raise ServerFailed("its shim does not end")
         try:
-            control_groups.remove(control_groups.existing(f"{self._prefix}{server_id}"))
+            control_groups.remove(control_groups.existing(f"{_GROUP}{server_id}"))
         except OSError as error:
             raise ServerFailed(f"its processes do not end: {error}") from error
 
