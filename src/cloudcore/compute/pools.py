@@ -20,8 +20,8 @@ from cloudcore.compute.rows import (
     POOLS,
     WANTED_INSTANCES,
     WANTED_MEMORY,
+    all_instances,
     count_instances,
-    list_instances,
 )
 from cloudcore.db.base import Connection
 from cloudcore.errors import Conflict, invalid_field
@@ -100,8 +100,6 @@ RightTo = Callable[[str], Authorize]
 CAPABILITY: Final = "instances"
 _PROGRAM: Final = ("image", "command", "environment")
 _SCALED: Final = (*_PROGRAM, "memory_mb", "cpu_millis", "size")
-_MOST: Final = 100
-"""More instances than a pool ever has."""
 
 
 class PoolTarget(NamedTuple):
@@ -221,7 +219,7 @@ def update(
     if changed.image != old.image:
         changed = structs.replace(changed, generation=old.generation + 1)
     if changed.security_groups != old.security_groups:
-        for each in list_instances(tx, old.account_id, old.id, "", _MOST):
+        for each in all_instances(tx, old.account_id, old.id):
             if each.interface_id is not None:
                 needs.interfaces.set_groups(tx, each.interface_id, changed.security_groups, now)
     if old.status != "provisioning" and _differ(changed, old, _SCALED):
@@ -264,7 +262,7 @@ class PoolTargets:
                 needs.driver.folder(each.id) / "ports" if needs.driver and is_here else None,
                 each.is_ready,
             )
-            for each in list_instances(tx, account_id, pool_id, "", _MOST)
+            for each in all_instances(tx, account_id, pool_id)
         ]
 
 

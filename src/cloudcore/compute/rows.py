@@ -90,6 +90,11 @@ def list_instances(
     return INSTANCE_ROWS.read_all(tx, _INSTANCES_OF, **of, limit=limit)
 
 
+def all_instances(tx: Connection, account_id: str, pool_id: str) -> Sequence[Instance]:
+    """Return all instances of a pool, oldest first: a pool never has as many as 100."""
+    return list_instances(tx, account_id, pool_id, "", 100)
+
+
 def count_instances(tx: Connection, account_id: str, pool_id: str) -> int:
     """Count the instances of a pool."""
     return count(tx, _COUNT_OF, account_id=account_id, pool_id=pool_id)
