@@ -64,11 +64,9 @@ class _StoredSession(msgspec.Struct):
     """Microseconds since the epoch."""
 
 
-class _Credentials(msgspec.Struct):
+class _Credentials(_StoredSession):
     """The content of the credentials file, parts of which the metadata service shows."""
 
-    session_id: str
-    renews_at: int
     access_token: str
     access_key_id: str
     secret_access_key: str
@@ -76,7 +74,6 @@ class _Credentials(msgspec.Struct):
     expires_at: str
     account_id: str
     account_handle: str
-    role_id: str
 
 
 def write_identity(folder: Path, identity: InstanceIdentity) -> None:
