@@ -41,7 +41,7 @@ _ROOM_SECONDS: Final = 600
 """How long after a start a server may exceed its disk, so that its owner can delete data."""
 _CERTIFICATE_SECONDS: Final = 30 * 24 * 3600
 """A server's certificate is replaced at this age, a third of its life."""
-_BURY_SECONDS: Final = 3600
+_EXPIRE_SECONDS: Final = 3600
 _MIB: Final = 1024 * 1024
 _MISSING: Final = ServerState("missing")
 _log = logging.getLogger(__name__)
@@ -58,7 +58,7 @@ class ServerWatch:
         self._paused: dict[str, int] = {}
         """When each server that ended may be started again."""
         self._running_since: dict[str, int] = {}
-        self._buried_at = 0
+        self._expired_at = 0
 
     async def turn(self) -> None:
         """Check all servers of this machine once."""
@@ -78,8 +78,8 @@ class ServerWatch:
                     _log.warning("no row knows the server %s: its data were set aside", other)
             except ServerFailed as failed:
                 _log.warning("the server %s is set aside later: %s", other, failed)
-        if now - self._buried_at > _BURY_SECONDS * MICROSECONDS:
-            self._buried_at = now
+        if now - self._expired_at > _EXPIRE_SECONDS * MICROSECONDS:
+            self._expired_at = now
             await driver.delete_expired()
 
     async def _look(self, found: Cluster, seen: ServerState, now: int) -> None:
