@@ -40,7 +40,7 @@ _POLLS_A_SIGNAL: Final = 15
 _NO_STATE: Final = b"1\n"
 """A state file without servers: only the version of the format."""
 _MIGRATING: Final = 'echo 1 >/proc/sys/net/ipv4/tcp_migrate_req; exec "$0" "$@"'
-"""A shell command that makes a setting of the network namespace and then runs HAProxy. With the
+"""A shell command that changes a setting of the network namespace and then runs HAProxy. With the
 setting, connections that an ending replica has not accepted go to another replica."""
 
 

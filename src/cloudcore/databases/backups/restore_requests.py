@@ -36,7 +36,7 @@ def create(
     """Insert a cluster to be restored from its source: another cluster's backup or point in time.
 
     If `size` is None, the cluster is as large as the source. A registered source has no size: then
-    the disk fits the backup's files.
+    the cluster has the default size, with a disk that fits the backup's files.
 
     Raises:
         NotFound: the source or the backup is gone.

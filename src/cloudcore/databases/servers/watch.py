@@ -54,7 +54,8 @@ class ServerWatch:
         self._needs = needs
         self._driver = driver
         self._ends: dict[str, list[int]] = {}
-        """When each server was found ended, within `_CRASH_SECONDS`."""
+        """When each server was found ended, within `_CRASH_SECONDS`; all times are in microseconds
+        since the epoch."""
         self._paused: dict[str, int] = {}
         """When each server that ended may be started again."""
         self._running_since: dict[str, int] = {}

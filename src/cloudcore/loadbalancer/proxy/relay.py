@@ -156,7 +156,8 @@ class Conversation:
     async def _refuse(self, status: int) -> None:
         """Answer with an error status; if a response has already begun, cut the connection instead.
 
-        Then read a little of what the client still sends, so that the client receives the answer.
+        After the answer, read a little of what the client still sends: otherwise the client might
+        not receive the answer.
         """
         if self._is_answered:
             self._client.writer.transport.abort()
@@ -244,9 +245,10 @@ class Conversation:
     async def _response_beside(
         self, request: Request, server: Channel, body: asyncio.Task[None] | None
     ) -> Response:
-        """Return the next response head; if the request's body cannot be sent, raise that error.
+        """Return the next response head.
 
-        Raise `EOFError` if the target ends the connection.
+        If sending the request's body fails first, raise that error; raise `EOFError` if the target
+        ends the connection.
         """
         head = asyncio.ensure_future(read_response(server.reader, request.method))
         try:
