@@ -105,8 +105,7 @@ class InstancePool(Placed, frozen=True, kw_only=True):
     ] = field(default_factory=list)
     """Program and arguments; empty: those of the image."""
     environment: Annotated[
-        dict[str, str],
-        given("a variable of the environment, which is no place for secrets"),
+        dict[str, str], given("a variable of the environment, which is no place for secrets")
     ] = field(default_factory=dict)
     """Variables besides those of the image. They are no place for secrets: who may read the pool
     sees them."""

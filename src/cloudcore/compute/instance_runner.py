@@ -189,10 +189,7 @@ class InstanceRunner:
             needs.roles,
             [
                 RunningInstance(
-                    each.id,
-                    each.account_id,
-                    self._driver.folder(each.id),
-                    _role_of(pools, each),
+                    each.id, each.account_id, self._driver.folder(each.id), _role_of(pools, each)
                 )
                 for each in has_role
             ],

@@ -58,10 +58,7 @@ _INSTANCES_OF: Final = paged(
 )
 _COUNT_OF: Final = Statement(sa.select(sa.func.count()).select_from(_i.id.table).where(_OF_POOL))
 _DELETED: Final = Statement(
-    sa.select(_p.name).where(
-        given(_p.account_id, _p.region, _p.id),
-        _p.deleted_at.is_not(None),
-    )
+    sa.select(_p.name).where(given(_p.account_id, _p.region, _p.id), _p.deleted_at.is_not(None))
 )
 forget_deleted: Final = deletion(_p.deleted_at, kept_seconds=KEPT_SECONDS)
 """Deletes a batch of the rows of pools that were deleted over a day ago."""

@@ -52,10 +52,5 @@ RUNTIME: Final[Runtime[DatabaseNeeds]] = Runtime(
         CPU_HOURS.name: rows.cpu_by_account,
         BACKUP_STORAGE.name: lambda database: database.read(backup_rows.stored_bytes),
     },
-    uses=(
-        rows.CLUSTERS.counted,
-        backup_rows.BACKUPS.counted,
-        rows.MEMORY_WANTED,
-        rows.DISK_WANTED,
-    ),
+    uses=(rows.CLUSTERS.counted, backup_rows.BACKUPS.counted, rows.MEMORY_WANTED, rows.DISK_WANTED),
 )

@@ -60,11 +60,7 @@ class Replicas(ABC):
     """The name of the configuration file, different for each kind of proxy."""
 
     def __init__(
-        self,
-        folder: Path,
-        *,
-        drain_seconds: int = DRAIN_SECONDS,
-        head_seconds: int = HEAD_SECONDS,
+        self, folder: Path, *, drain_seconds: int = DRAIN_SECONDS, head_seconds: int = HEAD_SECONDS
     ) -> None:
         self._folder = folder
         self._drain_seconds = drain_seconds
@@ -108,11 +104,7 @@ class Replicas(ABC):
         """Return a replica's (targets, metrics); raise `OSError` if it does not answer."""
 
     async def apply(
-        self,
-        plan: ProxyPlan,
-        replica: int,
-        certificates: Mapping[str, bytes],
-        netns: Path | None,
+        self, plan: ProxyPlan, replica: int, certificates: Mapping[str, bytes], netns: Path | None
     ) -> None:
         """Start a replica, or reload it if anything changed; return when it carries out the plan.
 

@@ -22,12 +22,7 @@ from cloudcore.errors import PlatformError
 from cloudcore.jobs.faults import Fault, add_fault
 from cloudcore.loadbalancer import rows
 from cloudcore.loadbalancer.driver import ProxyFailed, ReplicaState, TargetStatus
-from cloudcore.loadbalancer.load_balancer import (
-    LOAD_BALANCER,
-    MOST_REPLICAS,
-    LoadBalancer,
-    Replica,
-)
+from cloudcore.loadbalancer.load_balancer import LOAD_BALANCER, MOST_REPLICAS, LoadBalancer, Replica
 from cloudcore.loadbalancer.planning import RenderedPlan, certificate_file, render
 from cloudcore.loadbalancer.rows import ROWS
 from cloudcore.nodes.node import NODE_LOST

@@ -62,12 +62,7 @@ class Interfaces:
     """Assigns addresses of subnets to instances and load balancers; sets their security groups."""
 
     def subnet(
-        self,
-        tx: Connection,
-        account_id: str,
-        region: str,
-        reference: str,
-        authorize: Authorize,
+        self, tx: Connection, account_id: str, region: str, reference: str, authorize: Authorize
     ) -> SubnetOf:
         """Return the subnet that a name, an id or a CRN refers to.
 

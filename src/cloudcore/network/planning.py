@@ -7,12 +7,7 @@ from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_net
 from cloudcore.db.base import Connection
 from cloudcore.network import rows
 from cloudcore.network.driver import GroupPlan, InterfacePlan, RulePlan, SubnetPlan, VpcPlan
-from cloudcore.network.resources import (
-    NetworkInterface,
-    RouteTable,
-    StoredRule,
-    Subnet,
-)
+from cloudcore.network.resources import NetworkInterface, RouteTable, StoredRule, Subnet
 
 
 def plan_of(tx: Connection, account_id: str, vpc_id: str) -> VpcPlan | None:

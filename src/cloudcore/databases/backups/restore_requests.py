@@ -27,11 +27,7 @@ disk that the backup's files take."""
 
 
 def create(
-    tx: Connection,
-    new: Cluster,
-    size: GivenSize | None,
-    terms: DatabaseTerms,
-    right_to: RightTo,
+    tx: Connection, new: Cluster, size: GivenSize | None, terms: DatabaseTerms, right_to: RightTo
 ) -> Cluster:
     """Insert a cluster to be restored from its source: another cluster's backup or point in time.
 

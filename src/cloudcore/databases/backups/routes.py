@@ -31,8 +31,7 @@ from cloudcore.web.pagination import PageQuery, read_page
 from cloudcore.wire import RequestBody, ResponseBody, Timestamp, moment_of
 
 _SHOWN: Final = Bodies(
-    BACKUP,
-    (Composite(name="bucket", words="Where it lies.", shown=ResourceRef | None),),
+    BACKUP, (Composite(name="bucket", words="Where it lies.", shown=ResourceRef | None),)
 )
 _ANSWERS: Final = _SHOWN.answers
 _ALL: Final = CLUSTER.path_of_one + "/backups"

@@ -108,11 +108,7 @@ _VERIFYING: Final = Statement(
 )
 _SET_PROGRESS: Final = Statement(
     BACKUPS.table.update()
-    .where(
-        given(_b.account_id),
-        _b.id == sa.bindparam("of_id"),
-        _b.status == sa.text("'running'"),
-    )
+    .where(given(_b.account_id), _b.id == sa.bindparam("of_id"), _b.status == sa.text("'running'"))
     .values(progress=sa.bindparam("progress"), updated_at=sa.bindparam("now"))
 )
 _TAKE: Final = Statement(insert_new(backup_turns, _t.keys()))

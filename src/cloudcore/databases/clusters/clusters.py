@@ -153,11 +153,7 @@ def set_wanted(tx: Connection, found: Cluster, now: int, *, is_wanted: bool) -> 
     return CLUSTERS.save(
         tx,
         structs.replace(
-            old,
-            is_wanted=is_wanted,
-            status=status,
-            generation=old.generation + 1,
-            updated_at=now,
+            old, is_wanted=is_wanted, status=status, generation=old.generation + 1, updated_at=now
         ),
     )
 

@@ -48,12 +48,7 @@ def _said(command: Sequence[str], rules: str) -> str | None:
     """Return the error of a program that reads these rules as input, or None if it succeeds."""
     try:
         ran = subprocess.run(  # noqa: S603 - ours, and the rules have no text of an account
-            command,
-            input=rules,
-            capture_output=True,
-            text=True,
-            timeout=_SECONDS,
-            check=False,
+            command, input=rules, capture_output=True, text=True, timeout=_SECONDS, check=False
         )
     except subprocess.TimeoutExpired:
         return f"nft did not read them within {_SECONDS} seconds"

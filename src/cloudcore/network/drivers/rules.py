@@ -106,11 +106,7 @@ def _platform(plan: VpcPlan) -> dict[str, list[str]]:
     """Return the platform's rules, which no security group can override."""
     own = _by_link(plan, "iifname", "own")
     return {
-        "platform_forward": [
-            "ct state invalid drop",
-            f"{_FROM_UPLINK} goto from_internet",
-            *own,
-        ],
+        "platform_forward": ["ct state invalid drop", f"{_FROM_UPLINK} goto from_internet", *own],
         "platform_input": [
             'iifname "lo" accept',
             _NEIGHBOURS,
