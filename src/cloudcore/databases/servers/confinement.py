@@ -205,19 +205,8 @@ async def started(
         # Not as arguments, which all users of the machine can see.
         words = _in_memory(opened, b"".join(f"{each}\0".encode() for each in options))
         process = await asyncio.create_subprocess_exec(
-            *(
-                "nice",
-                "-n",
-                "10",
-                "prlimit",
-                f"--as={_MEMORY}",
-                "--core=0",
-                "bwrap",
-                "--args",
-                str(words),
-                "--",
-                *inner,
-            ),
+            *("nice", "-n", "10", "prlimit", f"--as={_MEMORY}", "--core=0"),
+            *("bwrap", "--args", str(words), "--", *inner),
             stdin=stdin,
             stdout=asyncio.subprocess.PIPE,
             stderr=stderr,
