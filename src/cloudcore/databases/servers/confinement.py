@@ -238,27 +238,19 @@ def _confined(
     wanted: ConfinedProgram, files: Mapping[str, int]
 ) -> tuple[Sequence[str], Sequence[str]]:
     """Return bwrap's options to confine a program, and its command (bwrap(1), setpriv(1))."""
-    options = [
+    environment = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL": "C.UTF-8", **wanted.env}
+    options = (
         *("--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup"),
         *("--die-with-parent", "--new-session", "--cap-drop", "ALL", "--clearenv"),
-        *_system_mounts(),
+        *("--ro-bind", "/usr", "/usr"),
+        *(part for name in (*_SYSTEM, "/lib32") for part in _system(name)),
+        *("--proc", "/proc", "--dev", "/dev", "--perms", "1777", "--tmpfs", "/tmp"),  # noqa: S108 - the run's own
         *_mounts(wanted, files),
-    ]
-    if not wanted.has_network:
-        options.append("--unshare-net")
-    environment = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL": "C.UTF-8", **wanted.env}
-    for name, value in environment.items():
-        options += ["--setenv", name, value]
-    options += ["--unshare-user"] if wanted.user is None else AS_ROOT
+        *(() if wanted.has_network else ("--unshare-net",)),
+        *(part for each in environment.items() for part in ("--setenv", *each)),
+        *(("--unshare-user",) if wanted.user is None else AS_ROOT),
+    )
     return options, _as_user(wanted.user, wanted.argv)
-
-
-def _system_mounts() -> Iterator[str]:
-    """Yield the options that mount the programs and libraries of the machine."""
-    yield from ("--ro-bind", "/usr", "/usr")
-    for name in (*_SYSTEM, "/lib32"):
-        yield from _system(name)
-    yield from ("--proc", "/proc", "--dev", "/dev", "--perms", "1777", "--tmpfs", "/tmp")  # noqa: S108 - the run's own
 
 
 def _mounts(wanted: ConfinedProgram, files: Mapping[str, int]) -> Iterator[str]:
