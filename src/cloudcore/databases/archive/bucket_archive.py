@@ -169,7 +169,7 @@ class BucketArchive:
         if not found:
             raise BackupFailed("the bucket has no such backup")
         await asyncio.to_thread(_empty, into)
-        most = min(max_bytes, _room(into))
+        most = min(max_bytes, int(shutil.disk_usage(into).free * (1 - _SPARE)))
         if found[0].size_bytes > most:
             size = found[0].size_bytes
             raise BackupFailed(f"the backup has {size} bytes, and there is room for {most} here")
@@ -224,11 +224,6 @@ class BucketArchive:
                 " sets s3_port or s3_host"
             )
         return self._repositories
-
-
-def _room(folder: Path) -> int:
-    """Return the number of bytes that a restore may write to the disk of a folder."""
-    return int(shutil.disk_usage(folder).free * (1 - _SPARE))
 
 
 def _empty(folder: Path) -> None:

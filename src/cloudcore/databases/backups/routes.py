@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from datetime import datetime
 from typing import Annotated, Final
 
@@ -146,7 +146,13 @@ async def verify_backup(
     """
     cluster = await METHODS.authorized(ctx, cluster_id)
     found, now = await ctx.database.read(backups.find, cluster, backup_id), ctx.clock()
-    return await ctx.commit(backups.verify, found, now, wrap=_wrap(cluster), details=_told_at(now))
+    return await ctx.commit(
+        backups.verify,
+        found,
+        now,
+        wrap=_wrap(cluster),
+        details=lambda told: {} if told.updated_at == now else None,
+    )
 
 
 @post(
@@ -258,10 +264,6 @@ async def _check_programs(needs: DatabaseNeeds, cluster: Cluster, kind: BackupKi
         await asyncio.to_thread(needs.archive.check, target, kind)
     except BackupProgramMissing as error:
         raise Conflict(str(error), reason="program_missing") from None
-
-
-def _told_at(now: int) -> Callable[[Backup], Mapping[str, object] | None]:
-    return lambda found: {} if found.updated_at == now else None
 
 
 def _wrap(cluster: Cluster) -> Callable[[Backup], ResponseBody]:
