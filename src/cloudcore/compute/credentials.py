@@ -111,7 +111,8 @@ async def renew(
             await _give(roles, each, each.role_id, is_wanted)
         except RoleRefused as refused:
             problems[each.id] = str(refused)
-            await asyncio.to_thread(_forget, each.folder)
+            unfinished = (each.folder / CREDENTIALS_FILE).with_suffix(_NEW)
+            await asyncio.to_thread(unfinished.unlink, missing_ok=True)
         except OSError as error:
             problems[each.id] = f"its credentials cannot be written: {error.strerror or error}"
     return problems
@@ -174,11 +175,6 @@ def _begin(path: Path) -> None:
         os.posix_fallocate(file, 0, _MOST_BYTES)
     finally:
         os.close(file)
-
-
-def _forget(folder: Path) -> None:
-    """Delete the unfinished replacement of a credentials file."""
-    (folder / CREDENTIALS_FILE).with_suffix(_NEW).unlink(missing_ok=True)
 
 
 def _finish(path: Path, value: msgspec.Struct) -> None:

@@ -137,7 +137,8 @@ class InstanceRunner:
         self, found: Iterable[Instance], seen: Mapping[str, InstanceState], now: int
     ) -> Mapping[str, InstanceStatus]:
         """Map id to status, for each instance whose program runs and which is not leaving."""
-        running = [each for each in found if _is_up(seen.get(each.id)) and not each.is_leaving]
+        up = {each for each, state in seen.items() if state.status == "running"}
+        running = [each for each in found if each.id in up and not each.is_leaving]
         asked = [each for each in running if each.ports and self._is_due(each, now)]
         answers = await asyncio.gather(*map(self._accepts, asked))
         for each, accepts in zip(asked, answers, strict=True):
@@ -247,10 +248,6 @@ async def _lasts(folder: Path, name: str) -> bool:
         return True
     finally:
         writer.close()
-
-
-def _is_up(seen: InstanceState | None) -> bool:
-    return seen is not None and seen.status == "running"
 
 
 def _role_of(pools: Mapping[str, InstancePool], instance: Instance) -> str | None:

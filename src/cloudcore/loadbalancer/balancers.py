@@ -7,7 +7,7 @@ the same address.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address
 from typing import Any, Final
 
@@ -57,7 +57,7 @@ def reserve(tx: Connection, found: LoadBalancer, ranges: Ranges) -> str:
             raise Conflict("the address is taken", reason="vip_taken", vip=found.vip)
         return found.vip
     taken = rows.taken_vips(tx)
-    for vip in _addresses(ranges):
+    for vip in (str(address) for each in ranges for address in each.hosts()):
         if vip not in taken and rows.reserve(tx, found, vip):  # else another one was faster
             return vip
     raise Conflict("no address is free for a load balancer", reason="no_vips")
@@ -71,10 +71,6 @@ def _is_host(address: IPv4Address | IPv6Address, network: IPv4Network | IPv6Netw
         return True
     is_broadcast = network.version == 4 and address == network.broadcast_address
     return address != network.network_address and not is_broadcast
-
-
-def _addresses(ranges: Ranges) -> Iterator[str]:
-    return (str(address) for each in ranges for address in each.hosts())
 
 
 RightTo = Callable[[str], Authorize]
@@ -237,7 +233,7 @@ def _resolved(
             structs.replace(
                 each,
                 targets=tuple(
-                    _with_pool(tx, of, one, parts, right)
+                    _with_pool(tx, of, one, one.pool, parts, right)
                     if one.pool is not None
                     else _within(f"backends[{number}].targets[{at}].address", one, ranges)
                     for at, one in enumerate(each.targets)
@@ -261,10 +257,9 @@ def _with_certificate(
 
 
 def _with_pool(
-    tx: Connection, of: LoadBalancer, each: Target, parts: Parts, right: Authorize
+    tx: Connection, of: LoadBalancer, each: Target, pool: Named, parts: Parts, right: Authorize
 ) -> Target:
-    assert each.pool is not None
-    found = parts.pools.pool(tx, of.account_id, of.region, each.pool.id, right)
+    found = parts.pools.pool(tx, of.account_id, of.region, pool.id, right)
     return structs.replace(each, pool=Named(found.id, found.name))
 
 

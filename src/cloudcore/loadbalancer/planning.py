@@ -130,7 +130,9 @@ def _targets(
     """Yield the targets of a backend: a pool's instances, or a problem if the pool was deleted."""
     for each in backend.targets:
         if each.pool is None:
-            yield _at_address(backend, each)
+            ident = _ident(each)
+            plan = TargetPlan(ident, address=each.address, port=each.port)
+            yield plan, TargetState(backend.name, ident, each.port, address=each.address)
             continue
         try:
             parts.pools.pool(tx, found.account_id, found.region, each.pool.id)
@@ -142,12 +144,6 @@ def _targets(
         for instance in parts.pools.targets(tx, found.account_id, each.pool.id):
             if instance.address is not None or instance.socket_folder is not None:
                 yield _of_pool(backend, each, instance)
-
-
-def _at_address(backend: Backend, target: Target) -> tuple[TargetPlan, TargetState]:
-    ident = _ident(target)
-    plan = TargetPlan(ident, address=target.address, port=target.port)
-    return plan, TargetState(backend.name, ident, target.port, address=target.address)
 
 
 def _of_pool(

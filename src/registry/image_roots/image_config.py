@@ -188,8 +188,8 @@ def _read(layers: Sequence[Path], name: str) -> bytes:
         try:
             return _read_file(folder, name)
         except FileNotFoundError:
-            if _hides_below(folder):
-                return b""
+            if any(each.endswith(".overlay.opaque") for each in os.listxattr(folder)):
+                return b""  # lower layers are hidden
         finally:
             os.close(folder)
     return b""
@@ -201,7 +201,3 @@ def _read_file(folder: int, name: str) -> bytes:
     opened = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=folder)
     with os.fdopen(opened, "rb") as file:
         return file.read(_MOST_PASSWD)
-
-
-def _hides_below(folder: int) -> bool:
-    return any(each.endswith(".overlay.opaque") for each in os.listxattr(folder))

@@ -38,7 +38,9 @@ def separate() -> None:
 
     The instance's namespace has its own loopback, and its programs may listen on any port.
     """
-    _hold(INSTANCE_FD)
+    own = os.open("/proc/self/ns/net", os.O_RDONLY)
+    os.dup2(own, INSTANCE_FD, inheritable=False)
+    os.close(own)
     Path("/proc/sys/net/ipv4/ip_unprivileged_port_start").write_text("0", "ascii")
     run("ip", "link", "set", "lo", "up")
     _checked(LIBC.unshare(_CLONE_NEWNET))
@@ -87,12 +89,6 @@ def port_of_instance(port: int) -> socket.socket:
     with contextlib.suppress(BlockingIOError):
         made.connect(("127.0.0.1", port))
     return made
-
-
-def _hold(number: int) -> None:
-    opened = os.open("/proc/self/ns/net", os.O_RDONLY)
-    os.dup2(opened, number, inheritable=False)
-    os.close(opened)
 
 
 def _checked(result: int) -> None:
