@@ -57,7 +57,6 @@ from tests.postgresql import UNPRIVILEGED, free_port, run, server_programs
 
 SPOOL_FILES: Final = 8
 """That wait, in these tests."""
-_HOUR: Final = 3600 * 1_000_000
 Boto = Any
 """boto3's clients have no types."""
 PASSWORD: Final = "o'neill \\ s3cret"
@@ -186,7 +185,7 @@ class OwnAuthority:
         made = authority.issue(issuing, list(names), key.public_key(), places, now)
         chain = authority.pem(made) + authority.pem(issuing.certificate)
         roots = authority.pem(root.certificate)
-        return ServerCertificate(chain, key_pem(key).decode(), roots, now + _HOUR)
+        return ServerCertificate(chain, key_pem(key).decode(), roots)
 
 
 @dataclass

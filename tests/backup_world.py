@@ -263,7 +263,7 @@ class MemoryAuthority:
     """Certificates of nobody."""
 
     async def issue(self, names: Sequence[str]) -> ServerCertificate:
-        return ServerCertificate("chain", "key", "ca", 0)
+        return ServerCertificate("chain", "key", "ca")
 
 
 @dataclass
