@@ -27,8 +27,8 @@ from cloudcore.ports import Opening, Port
 from cloudcore.threads import FairThread
 
 T = TypeVar("T")
-_MOST_LOOKS: Final = 5
-LOOKS: Final = FairThread("rules of networks", niceness=10)
+_MOST_CHECKS: Final = 5
+_CHECKS: Final = FairThread("rules of networks", niceness=10)
 """The thread that runs checks of rules; accounts take turns."""
 
 
@@ -85,8 +85,8 @@ async def with_checked_rules(
     except _Unchecked as first:
         unchecked = first
     async with needs.changing.setdefault(unchecked.of.vpc_id, asyncio.Lock()):
-        for _ in range(_MOST_LOOKS):
-            await LOOKS.run(unchecked.account_id, needs.driver.refuse, unchecked.plan)
+        for _ in range(_MOST_CHECKS):
+            await _CHECKS.run(unchecked.account_id, needs.driver.refuse, unchecked.plan)
             try:
                 return await change(replace(needs, checked=unchecked.of))
             except _Unchecked as again:
