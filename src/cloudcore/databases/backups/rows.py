@@ -195,7 +195,7 @@ def set_progress(tx: Connection, found: Backup, progress: int, now: int) -> None
     tx.execute(_SET_PROGRESS, **of, progress=progress, now=now)
 
 
-def take_turn(tx: Connection, found: Backup) -> bool:
+def take_lock(tx: Connection, found: Backup) -> bool:
     """Take a cluster's lock for a backup; return False if another one holds it or comes first.
 
     Pending backups get the lock in the order in which they were requested.

@@ -74,7 +74,7 @@ async def _wait(found: Backup, needs: DatabaseNeeds, attempt: StepAttempt) -> Ou
     def take(tx: Connection) -> bool:
         if doing == _REMOVE and found.kind == "base" and rows.needing(tx, found):
             return False
-        return rows.take_turn(tx, found)
+        return rows.take_lock(tx, found)
 
     def begun(current: Backup, now: int) -> Backup:
         if doing == _RUN:
