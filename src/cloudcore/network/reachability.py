@@ -195,16 +195,12 @@ def to_internet(source: Place) -> Sequence[Outside]:
     Routes are ignored. The result is empty for load balancers, and for a place without a global
     IPv6 address.
     """
-    if source.is_balancer or not _may_be_outside(source):
-        return ()
-    return _outside(source.outbound)
+    return _outside(source, source.outbound)
 
 
 def from_internet(target: Place) -> Sequence[Outside]:
     """Return the flows from the internet that a place's groups allow to begin, as `to_internet`."""
-    if target.is_balancer or not _may_be_outside(target):
-        return ()
-    return _outside(target.inbound)
+    return _outside(target, target.inbound)
 
 
 def is_open(plan: VpcPlan, subnet: SubnetPlan) -> bool:
@@ -229,12 +225,10 @@ def gateway_of(plan: VpcPlan, subnet: SubnetPlan) -> str | None:
     return min(routes, key=lambda each: each[0].prefixlen)[1]
 
 
-def _may_be_outside(place: Place) -> bool:
-    return is_global(place.subnet) and place.address(6) is not None
-
-
-def _outside(allowed: Mapping[_Peer, Traffic]) -> Sequence[Outside]:
+def _outside(place: Place, allowed: Mapping[_Peer, Traffic]) -> Sequence[Outside]:
     """Return the flows with the internet, one entry for each network that is a peer in rules."""
+    if place.is_balancer or not is_global(place.subnet) or place.address(6) is None:
+        return ()
     found: dict[IPv6Network, Traffic] = {}
     for peer, traffic in allowed.items():
         if peer is None:
