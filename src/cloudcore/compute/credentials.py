@@ -127,7 +127,7 @@ async def _give(
     of = instance.account_id, role_id, instance.id, SESSION_SECONDS
     path = instance.folder / CREDENTIALS_FILE
     try:
-        await asyncio.to_thread(_begin, path)  # first: no session on a full disk
+        await asyncio.to_thread(_begin, path)  # first: on a full disk, no session is begun
         session = await roles.begin(*of, is_wanted=lambda tx: is_wanted(tx, instance))
         await asyncio.to_thread(_finish, path, _credentials(session))
     except FileNotFoundError:

@@ -128,7 +128,7 @@ class InstancePool(Placed, frozen=True, kw_only=True):
     ] = field(default_factory=list)
     """TCP ports that the program listens on. An instance is ready when the first of them takes a
     connection; without any, when it has run for five seconds."""
-    # Requests name the next three as they like; here are their ids.
+    # Requests refer to the next three by name, id or CRN; the record has their ids.
     role: Annotated[
         Annotated[str, Meta(min_length=1, max_length=512)] | None,
         fixed("role that instances act in: name, id or CRN; fixed", hidden=True),
@@ -223,8 +223,8 @@ INSTANCE_POOL: Final = Resource(
     many="instance_pools",
     quota=50,
     filters=(Filter("name"),),
-    # By hand: creation and deletion have statuses of their own, and changes name what other
-    # families have.
+    # Creation, change and deletion are written by hand: they answer with other status codes, or
+    # refer to resources of other families.
     methods=("list", "get"),
     actions={
         "create": "CreateInstancePool",

@@ -201,7 +201,7 @@ def update(
 
     """
     lock_account(tx, found.account_id)
-    WORK.wake(tx, found, now)  # first: a step too locks its job, and then the record
+    WORK.wake(tx, found, now)  # first: steps, too, lock the job before the record
     old = POOLS.lock(tx, found.account_id, found.id)
     changed = check_pool(structs.replace(old, **changes), old, now)
     if "security_groups" in changes:

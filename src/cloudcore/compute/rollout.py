@@ -55,7 +55,7 @@ def plan(pool: InstancePool, instances: Sequence[Instance], now: int) -> Rollout
         return RolloutPlan()
     if total > pool.size:
         return RolloutPlan(stops=_least_wanted(old)[:1])
-    if total < len(instances):  # what goes takes room until it is gone
+    if total < len(instances):  # leaving instances use memory until they are gone
         return RolloutPlan()
     return RolloutPlan(max(1, pool.size - total))
 
@@ -115,7 +115,7 @@ def told(pool: InstancePool, instances: Sequence[Instance], now: int) -> Instanc
     elif is_settled(pool, instances):
         status = "active"
     elif status == "active":
-        status = "degraded"  # nobody has asked for a change
+        status = "degraded"  # it was settled, and no change was requested
     return structs.replace(pool, status=status, faults=faults)
 
 

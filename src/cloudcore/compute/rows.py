@@ -38,7 +38,7 @@ INSTANCE_ROWS: Final = Rows(
     one_of("status", "starting", "running", "unhealthy", "stopping", "stopped"),
     sa.Index("ix_instances_pool_id", "pool_id"),
     sa.Index("ix_instances_node_id", "node", "id"),
-    # The usual one is of the key, which is the id here.
+    # In place of the default index, which is by the key: here that is the id.
     unique=partial_index(
         "uq_instances_interface_id",
         "interface_id",

@@ -172,7 +172,7 @@ def update(
             would have no backend of its protocol.
 
     """
-    WORK.wake(tx, found, now)  # first: a step too locks its job, and then the record
+    WORK.wake(tx, found, now)  # first: steps, too, lock the job before the record
     old = ROWS.lock(tx, found.account_id, found.id)
     if old.status == DELETING:
         raise Conflict("the load balancer is being deleted", reason="being_deleted")
@@ -187,8 +187,9 @@ def update(
     if all(getattr(changed, each) == getattr(old, each) for each in _RENDERED):
         return ROWS.save(tx, changed)
     _hold(tx, changed, changed.certificates.keys() - old.certificates.keys(), parts)
+    # Certificates that the proxies still serve are released once the change is applied.
     for each in old.certificates.keys() - changed.certificates.keys() - old.fingerprints.keys():
-        parts.certificates.release(tx, each, old.crn)  # those that are served stay until then
+        parts.certificates.release(tx, each, old.crn)
     rows.put_pools(tx, changed, changed.pools)
     status = old.status if old.status == "provisioning" else "updating"
     return ROWS.save(tx, structs.replace(changed, generation=old.generation + 1, status=status))

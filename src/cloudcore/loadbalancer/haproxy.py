@@ -98,7 +98,7 @@ class HaproxyDriver(Replicas):
             state = ""
         write_file(folder / STATE_NAME, state.strip().encode() + b"\n" if state else _NO_STATE)
         os.truncate(folder / OUTPUT, 0)  # the process appends to it
-        # The signal kills a master without a handler yet, and may be lost just after the start.
+        # The signal kills a master that has no handler yet, and may be lost just after the start.
         while process.is_alive:
             if _catches(process, signal.SIGUSR2):
                 process.signal(signal.SIGUSR2)

@@ -221,7 +221,7 @@ class Replicas(ABC):
         """Let a process finish its connections and end; kill it after `drain_seconds`."""
         try:
             async with asyncio.timeout(self._drain_seconds + _SIGNAL_SECONDS):
-                while process.signal(signal.SIGUSR1):  # again, if it was not ready for one
+                while process.signal(signal.SIGUSR1):  # again, in case it was not ready
                     await _has_ended(process, _SIGNAL_SECONDS)
         except TimeoutError:
             for each in _session_of(process):

@@ -123,7 +123,7 @@ def _note(
 
     Store nothing if the load balancer was changed meanwhile.
     """
-    WORK.wake(tx, seen_of, now, hastens=False)  # first: a step too locks its job, then the record
+    WORK.wake(tx, seen_of, now, hastens=False)  # first: steps, too, lock the job before the record
     current = ROWS.try_lock(tx, seen_of.account_id, seen_of.id)
     if current is None:
         return

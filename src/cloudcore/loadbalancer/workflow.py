@@ -300,7 +300,7 @@ def pool_changed(tx: Connection, account_id: str, pool_id: str, now: int) -> Non
         found = ROWS.find(tx, account_id, each)
         if found is None or found.status == DELETING:
             continue
-        WORK.wake(tx, found, now)  # first: a step too locks its job, and then the record
+        WORK.wake(tx, found, now)  # first: steps, too, lock the job before the record
         current = ROWS.try_lock(tx, account_id, each)
         if current is not None:
             ROWS.save(tx, structs.replace(current, generation=current.generation + 1))

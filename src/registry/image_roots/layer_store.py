@@ -114,7 +114,7 @@ class LayerStore:
                         f"the image has more than {self._most.bytes} bytes unpacked, or more than"
                         f" {self._most.entries} entries"
                     )
-        # Of a layer that an image has twice, what the lower one has the upper one has too.
+        # If an image has a layer twice, the lower one adds nothing: the upper one has its files.
         last = list(dict.fromkeys(each.diff_id for each in reversed(wanted)))
         return [self._layers / each / "tree" for each in reversed(last)]
 
@@ -126,7 +126,7 @@ class LayerStore:
         """
         if not self._folder.exists():
             return
-        self.make_folders()  # a death may have come between them
+        self.make_folders()  # a process may have been killed before it had made all
         named = {each.removeprefix("sha256:") for each in digests}
         for image in [each for each in self._images.iterdir() if not each.suffix]:
             self._keep_image(image, is_named=image.name in named)

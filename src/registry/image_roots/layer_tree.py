@@ -137,7 +137,7 @@ class LayerTree:
             self._hide_below(parent)
             return
         if name.startswith(_META):
-            return  # of AUFS, about itself
+            return  # AUFS's own metadata
         hidden = name.removeprefix(_WHITEOUT)
         if hidden in (b"", b".", b".."):
             raise LayerRefused(f"{_named(entry.path)} is a whiteout of no name")

@@ -243,7 +243,9 @@ async def _within(most: int, folder: Path, running: Coroutine[object, object, No
             is_done, begun = run.done(), time.monotonic()
             if (await asyncio.to_thread(size_of, folder) or 0) > most:
                 raise BackupFailed(f"the backup has more than {most} bytes")
-            pause = max(_MEASURE_SECONDS, 10 * (time.monotonic() - begun))  # a walk over all files
+            pause = max(
+                _MEASURE_SECONDS, 10 * (time.monotonic() - begun)
+            )  # it walks over all files
             await asyncio.wait([run], timeout=pause)
         await run
     finally:

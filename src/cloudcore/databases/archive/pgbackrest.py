@@ -222,7 +222,7 @@ class BackupRepository:
         except msgspec.DecodeError as error:
             raise BackupFailed(f"what the bucket says of its backups is odd: {error}") from None
         for status in (each for stanza in stanzas for each in _statuses(stanza)):
-            if status.code not in _READ:  # then, too, the exit status is 0, but nothing is listed
+            if status.code not in _READ:  # the exit status is 0 then, too, but nothing is listed
                 words = self._told(status.message.splitlines())
                 raise BackupFailed(f"pgBackRest cannot read the bucket: {words}")
         return stanzas

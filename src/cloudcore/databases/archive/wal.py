@@ -95,7 +95,7 @@ async def serving(
                 )
                 yield
                 giving.cancel()
-        except BaseExceptionGroup as failed:  # of the block or of the giving, whichever came first
+        except BaseExceptionGroup as failed:  # raised by the block or by `_give`
             raise failed.exceptions[0] from None
 
 
@@ -107,7 +107,7 @@ async def _push_file(
         return await repository.run(*words, place=place, wal=staging)
 
     ended = await push()
-    if ended.status != 0 and "stanza-create" in ended.said:  # it says so of a new repository
+    if ended.status != 0 and "stanza-create" in ended.said:  # the error for a new repository
         await repository.create_stanza(place)
         ended = await push()
     checked(ended)
@@ -131,7 +131,7 @@ async def _give(
             failing_since = None
         except WalMissing:
             raise
-        except (OSError, BackupFailed) as error:  # the server waits on, and it is tried again
+        except (OSError, BackupFailed) as error:  # the server keeps waiting: try again
             now = time.monotonic()
             failing_since = now if failing_since is None else failing_since
             if now - failing_since >= _GIVE_UP_SECONDS:

@@ -25,7 +25,7 @@ BACKUPS: Final = Rows(
     one_of("status", "pending", "running", "succeeded", "failed", "deleting"),
     one_of("verification", "never", "pending", "running", "succeeded", "failed"),
     sa.CheckConstraint("progress BETWEEN 0 AND 100", name="progress"),
-    # While a base has a row, so have the incremental ones that need it.
+    # A base keeps its row while incremental backups refer to it.
     sa.CheckConstraint("kind = 'incremental' OR base_id IS NULL", name="base_id"),
     sa.ForeignKeyConstraint(
         ["base_id", "account_id"],
@@ -36,7 +36,7 @@ BACKUPS: Final = Rows(
     partial_index(
         "ix_database_backups_verifying", "node", where=sa.text("verification = 'running'")
     ),
-    # The usual one is of the key, which is the id here.
+    # In place of the default index, which is by the key: here that is the id.
     unique=sa.Index("ix_database_backups_cluster_id_id", "cluster_id", "id"),
     types={"base_id": Id},
     references={"cluster": CLUSTERS},

@@ -186,7 +186,7 @@ async def _remove(found: Backup, needs: DatabaseNeeds, _attempt: StepAttempt) ->
             await needs.servers.remove(found.id, at_once=True)
         except ServerFailed as error:
             return _removed_later(str(error))
-    if cluster.status == DELETING:  # its last step deletes all files at once, and reads none
+    if cluster.status == DELETING:  # the cluster's last step deletes all files
         return StepDone(also=_release)
     try:
         made = await _listed(found, needs, target)
@@ -224,7 +224,7 @@ def _release(tx: Connection, _before: Backup, after: Backup) -> None:
 def delete_all(tx: Connection, found: Sequence[Backup], now: int) -> None:
     """Begin the deletion of backups; ignore those that are gone."""
     for each in found:
-        BACKUP_WORK.wake(tx, each, now)  # first: a step too locks its job, and then the record
+        BACKUP_WORK.wake(tx, each, now)  # first: steps, too, lock the job before the record
         if locked := BACKUPS.try_lock(tx, each.account_id, each.id):
             BACKUP_WORK.delete(tx, locked, now)
 

@@ -145,7 +145,7 @@ def set_wanted(tx: Connection, found: Cluster, now: int, *, is_wanted: bool) -> 
 
     Raise `NotFound` if the cluster is gone, `Conflict` if it is registered or being deleted.
     """
-    WORK.wake(tx, found, now)  # first: a step too locks its job, and then the record
+    WORK.wake(tx, found, now)  # first: steps, too, lock the job before the record
     old = _managed(tx, found)
     if old.is_wanted == is_wanted:
         return old
@@ -177,7 +177,7 @@ def change_credentials(
     Raise `NotFound` if the cluster is gone; `Conflict` if it is being deleted, or another request
     has changed the credentials since `found` was read.
     """
-    WORK.wake(tx, found, now)  # first: a step too locks its job, and then the record
+    WORK.wake(tx, found, now)  # first: steps, too, lock the job before the record
     old = CLUSTERS.lock(tx, found.account_id, found.id)
     check_registered(old)
     if old.endpoint != found.endpoint:

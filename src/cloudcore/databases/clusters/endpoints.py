@@ -108,7 +108,7 @@ def _parameters(
     """Return all connection parameters, so that libpq takes none from the environment."""
     from psycopg import pq  # noqa: PLC0415 - as above
 
-    roots = folder / "roots.pem"  # without it nothing is checked (`require`)
+    roots = folder / "roots.pem"  # without this file, the certificate is not checked
     if endpoint.ca is not None:
         roots.write_text(endpoint.ca)
     found: dict[str, Any] = {

@@ -59,7 +59,7 @@ def goal(found: Cluster, now: int) -> Goal | None:
         return Goal("check", found.check_at) if found.check_at <= now else None
     if found.type == "registered":
         return None
-    # It was to be stopped when its machine was lost; the machine is back.
+    # The owner wanted it stopped while its machine was lost; now the machine is back.
     is_stopped = found.status == "unavailable" and not found.is_wanted and not found.faults
     if found.applied == found.generation and not is_stopped:
         return None

@@ -463,7 +463,7 @@ class BubblewrapServers:
         if begun > measure_at:
             size = data_folders.size_of(folder) or size
             now = time.monotonic()
-            # It walks over all files: let that take a hundredth of the time at most.
+            # Measuring walks over all files: that may take a hundredth of the time at most.
             self._sizes[folder.name] = now + max(_MEASURED_SECONDS, 100 * (now - begun)), size
         return size
 

@@ -202,7 +202,7 @@ async def started(
         contents = named | dict(wanted.files)
         files = {path: _in_memory(opened, content) for path, content in contents.items()}
         options, inner = _confined(wanted, files)
-        # Not as arguments, which all users of the machine can see.
+        # The options are not arguments: all users of the machine can see arguments.
         words = _in_memory(opened, b"".join(f"{each}\0".encode() for each in options))
         process = await asyncio.create_subprocess_exec(
             *("nice", "-n", "10", "prlimit", f"--as={_MEMORY}", "--core=0"),

@@ -145,7 +145,7 @@ def _common() -> dict[str, str]:
         "fsync": "on",
         "logging_collector": "off",
         "log_destination": "stderr",
-        # Statements may hold passwords, and are the owner's.
+        # Statements are the owner's, and may have passwords: they are not logged.
         "log_statement": "none",
         "log_min_error_statement": "panic",
         "log_parameter_max_length": "0",

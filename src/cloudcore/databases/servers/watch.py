@@ -168,10 +168,8 @@ def _store(
         return seen(current) if is_same else current
 
     current = CLUSTERS.find(tx, found.account_id, found.id)
-    if current is not None:
-        WORK.wake(
-            tx, current, now, hastens=False
-        )  # first: a step too locks its job, then the record
+    if current is not None:  # steps, too, lock the job before the record
+        WORK.wake(tx, current, now, hastens=False)
     states.observe(tx, needs.events, found.account_id, found.id, changed, now)
 
 

@@ -275,7 +275,7 @@ class Conversation:
                 try:
                     await server.writer.drain()
                 except OSError:
-                    return  # it may have answered before
+                    return  # the target may have answered already
         except (EOFError, OSError):
             raise ClientGone from None
         if request.length == CHUNKED:
@@ -302,7 +302,7 @@ class Conversation:
                 await self._send(unsent + framed(part, length))
                 unsent = b""
         except (EOFError, OSError):
-            raise Malformed from None  # the client must see that it is not whole
+            raise Malformed from None  # the client must see that the response is incomplete
         if length == CHUNKED:
             unsent += b"0\r\n\r\n"
         if unsent:
