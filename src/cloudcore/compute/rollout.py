@@ -95,7 +95,7 @@ def is_crashing(instance: Instance, now: int) -> bool:
 
 
 def is_settled(pool: InstancePool, instances: Sequence[Instance]) -> bool:
-    """Return True if a pool has its number of instances, all ready and of the pool's version."""
+    """Return True if a pool has as many instances as its size, all ready and of its version."""
     version = pool.version
     return (
         version is not None

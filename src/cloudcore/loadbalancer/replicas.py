@@ -158,7 +158,7 @@ class Replicas(ABC):
             folder.parent.rmdir()
 
     async def seen(self, balancer_id: str) -> Sequence[ReplicaState]:
-        """Return the state of each replica of a balancer on this machine, by number."""
+        """Return the state of each replica of a balancer on this machine, in order of number."""
         folders = _named_by_numbers(self._folder / balancer_id)
         return [await self._seen(folders[replica], replica) for replica in sorted(folders)]
 

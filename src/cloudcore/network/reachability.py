@@ -107,7 +107,7 @@ class Place:
     inbound: Mapping[_Peer, Traffic]
 
     def address(self, version: Version) -> Address | None:
-        """Return the first interface's address, for all interfaces; None without this version."""
+        """Return the address that the first interface has of this IP version, or None."""
         one = self.interfaces[0]
         return one.address_ipv4 if version == 4 else one.address_ipv6
 

@@ -173,10 +173,10 @@ class Pull:
 
     @asynccontextmanager
     async def blob(self, digest: str) -> AsyncIterator[AsyncIterator[bytes]]:
-        """Open a blob that the repository has; yield its bytes.
+        """Open a blob of the repository; yield an iterator over the blob's bytes.
 
-        Raise `ImageRefused` if the repository does not have it, or it is damaged; `Unavailable` if
-        it cannot be read now.
+        Raise `ImageRefused` if the repository has no such blob, or the blob is damaged;
+        `Unavailable` if it cannot be read now.
         """
         ctx, name, wanted = self.ctx, self.name, Digest.parse(digest)
         found: reading.FoundBlob | FedBlob

@@ -69,7 +69,7 @@ def goal(found: Cluster, now: int) -> Goal | None:
 def _by_servers(
     act: Callable[[Cluster, DatabaseNeeds, BubblewrapServers], Awaitable[Outcome]],
 ) -> StepRun:
-    """Return a step that calls `act` with this machine's servers; its errors become faults."""
+    """Return a step that calls `act` with this machine's servers; errors of `act` become faults."""
 
     async def step(found: Cluster, needs: DatabaseNeeds, _attempt: StepAttempt) -> Outcome:
         if needs.servers is None:

@@ -115,9 +115,8 @@ def size_of(folder: Path) -> int | None:
 def owner_of(data: Path, user: User) -> User:
     """Return the owner of a server's data, or `user` if there are none, or root owns them.
 
-    If the service is not root, `user` is None, and so is the result.
-    The owner differs from `user` if the operator has changed the ports or the ids since the server
-    started.
+    If the service is not root, `user` is None, and so is the result. The owner differs from `user`
+    if the operator has changed the ports or the ids since the server started.
     """
     with suppress(FileNotFoundError):
         if user is not None and (uid := data.stat(follow_symlinks=False).st_uid) != 0:
