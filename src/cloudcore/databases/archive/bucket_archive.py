@@ -25,7 +25,6 @@ from cloudcore.databases.archive.driver import (
     BackupTarget,
     BucketGone,
     ListedBackup,
-    PushedWal,
     Recovery,
 )
 from cloudcore.databases.archive.pgbackrest import (
@@ -195,17 +194,18 @@ class BucketArchive:
         ):
             yield
 
-    async def push_wal(self, target: BackupTarget, spool: Path) -> PushedWal:
+    async def push_wal(self, target: BackupTarget, spool: Path) -> str | None:
         """Move the WAL in the spool of a managed server to the bucket, oldest first.
 
-        If a file cannot be moved, it stays for the next call, and the result has the error.
+        If a file cannot be moved, it stays for the next call: return the error. Otherwise return
+        None.
         """
         if not wal.has_files(spool):
-            return PushedWal(0, None)
+            return None
         try:
             repository = await self._opened().shared(target)
         except BackupFailed as error:
-            return PushedWal(0, str(error))
+            return str(error)
         return await wal.push(repository, spool, self._places(target))
 
     def _for_one_restore(

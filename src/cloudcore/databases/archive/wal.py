@@ -19,7 +19,7 @@ from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
-from cloudcore.databases.archive.driver import GIVEN, WANTED, BackupFailed, PushedWal
+from cloudcore.databases.archive.driver import GIVEN, WANTED, BackupFailed
 from cloudcore.databases.archive.pgbackrest import STANZA, BackupRepository, ServerPlace, checked
 from cloudcore.databases.servers.confinement import ProgramResult, User
 from cloudcore.databases.servers.data_folders import open_folder
@@ -41,9 +41,11 @@ class WalMissing(BackupFailed):
     """The bucket has lost WAL that a recovery needs."""
 
 
-async def push(repository: BackupRepository, spool: Path, place: ServerPlace) -> PushedWal:
-    """Move at most 16 files of a spool to the repository, oldest first, until one fails."""
-    pushed = 0
+async def push(repository: BackupRepository, spool: Path, place: ServerPlace) -> str | None:
+    """Move at most 16 files of a spool to the repository, oldest first.
+
+    Return why the next file could not be moved, or None if no move failed.
+    """
     try:
         with open_folder(spool) as folder, _staging(spool, "pushing", place.user) as staging:
             for name in _named(folder)[:_MOST]:
@@ -51,10 +53,9 @@ async def push(repository: BackupRepository, spool: Path, place: ServerPlace) ->
                 await _push_file(repository, staging, name, place)
                 with suppress(FileNotFoundError):
                     os.unlink(name, dir_fd=folder)
-                pushed += 1
     except (BackupFailed, OSError) as error:
-        return PushedWal(pushed, str(error))
-    return PushedWal(pushed, None)
+        return str(error)
+    return None
 
 
 def has_files(spool: Path) -> bool:

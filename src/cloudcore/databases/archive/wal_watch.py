@@ -39,7 +39,7 @@ class WalWatch:
             if has_files(spool):
                 try:
                     target = states.target_of(needs.keyring, each)
-                    error = (await needs.archive.push_wal(target, spool)).error
+                    error = await needs.archive.push_wal(target, spool)
                 except PlatformError as failed:  # of this cluster; go on with the others
                     error = failed.message
             await self._note(each, error)
