@@ -23,7 +23,6 @@ from cloudcore.databases.archive.driver import (
     BackupProgramMissing,
     BackupTarget,
     ListedBackup,
-    PushedWal,
     Recovery,
 )
 from cloudcore.databases.backups import schedules
@@ -169,8 +168,8 @@ class MemoryArchive:
     ) -> AsyncIterator[None]:
         yield
 
-    async def push_wal(self, target: BackupTarget, spool: Path) -> PushedWal:
-        return PushedWal(0, None)
+    async def push_wal(self, target: BackupTarget, spool: Path) -> str | None:
+        return None
 
 
 @dataclass
@@ -263,7 +262,7 @@ class MemoryAuthority:
     """Certificates of nobody."""
 
     async def issue(self, names: Sequence[str]) -> ServerCertificate:
-        return ServerCertificate("chain", "key", "ca", 0)
+        return ServerCertificate("chain", "key", "ca")
 
 
 @dataclass

@@ -127,7 +127,7 @@ class WrittenAuthority:
 
     async def issue(self, names: Sequence[str]) -> ServerCertificate:
         assert names == ["127.0.0.1", NODE]
-        return ServerCertificate("CHAIN", "KEY", "ROOT", 0)
+        return ServerCertificate("CHAIN", "KEY", "ROOT")
 
 
 class EmptyArchive:

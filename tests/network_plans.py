@@ -18,7 +18,8 @@ from cloudcore.network.driver import (
     Target,
     VpcPlan,
 )
-from cloudcore.network.drivers.rules import GLOBAL, is_egress_only
+from cloudcore.network.drivers.rules import is_egress_only
+from cloudcore.network.ranges import GLOBAL
 
 INTERNET = IPv6Network("::/0")
 EVERYTHING = (RulePlan("outbound", "all"), RulePlan("inbound", "all"))

@@ -172,7 +172,7 @@ async def test_the_database_lets_only_one_backup_of_a_cluster_begin(
     rows = {each["id"]: each for each in (first, second)}
     found = await world.database.read(backup_rows.waiting, ACCOUNT, cluster.id)
     assert [each.id for each in found] == list(rows)
-    take = backup_rows.take_turn
+    take = backup_rows.take_lock
     assert not await world.database.write(take, found[1])  # the first has not begun
     assert await world.database.write(take, found[0])
     assert await world.database.write(take, found[0])  # again, after a death

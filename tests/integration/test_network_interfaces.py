@@ -140,12 +140,12 @@ async def test_groups_and_subnets_of_others_are_refused(networked: World) -> Non
         await networked.place(subnet["id"], "01890000-0000-7000-8000-00000000ffff")
     assert await networked.list("network-interfaces") == []
 
-    read = networked.database.read
+    read, asked = networked.database.read, list[str]()
     for reference in ("a", subnet["id"], subnet["crn"]):
-        found = await read(LOCAL.subnet, ACCOUNT, "local", reference)
+        found = await read(LOCAL.subnet, ACCOUNT, "local", reference, asked.append)
         assert (found.id, found.node) == (subnet["id"], "here")
         with pytest.raises((NotFound, InvalidInput)):
-            await read(LOCAL.subnet, OTHER_ACCOUNT, "local", reference)
+            await read(LOCAL.subnet, OTHER_ACCOUNT, "local", reference, asked.append)
 
     def stranger(tx: Connection) -> object:
         return LOCAL.place(tx, OTHER_ACCOUNT, "local", subnet["id"], (), "crn", networked.now)

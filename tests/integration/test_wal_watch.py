@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from cloudcore.databases.archive.driver import BackupTarget, PushedWal
+from cloudcore.databases.archive.driver import BackupTarget
 from cloudcore.databases.archive.wal_watch import WalWatch
 from cloudcore.databases.clusters.cluster import ARCHIVE_FAILING
 from cloudcore.databases.servers.driver import ServerPaths, ServerSpec
@@ -23,10 +23,10 @@ class FailingArchive(EmptyArchive):
 
     error: str | None = "the bucket was deleted"
 
-    async def push_wal(self, _target: BackupTarget, spool: Path) -> PushedWal:
+    async def push_wal(self, _target: BackupTarget, spool: Path) -> str | None:
         if self.error is None:
             empty(spool)
-        return PushedWal(0, self.error)
+        return self.error
 
 
 @pytest.fixture

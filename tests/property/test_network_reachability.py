@@ -21,7 +21,8 @@ from cloudcore.network.driver import (
     Target,
     VpcPlan,
 )
-from cloudcore.network.drivers.rules import GLOBAL, UPLINK, link_of, render
+from cloudcore.network.drivers.rules import UPLINK, link_of, render
+from cloudcore.network.ranges import GLOBAL
 from cloudcore.network.reachability import (
     EVERYTHING,
     KINDS,

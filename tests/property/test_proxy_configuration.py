@@ -95,7 +95,7 @@ EVIL = BackendPlan(
 def test_haproxy_takes_every_plan_and_reads_just_its_sections_and_servers(
     folder: Path, plan: ProxyPlan
 ) -> None:
-    text = haproxy_configuration(
+    text, _ = haproxy_configuration(
         plan, {"a.pem": "cert-1.pem"}, ProcessLimits(500, 30, 10, is_unprivileged=False)
     )
     (folder / "haproxy.cfg").write_text(text)

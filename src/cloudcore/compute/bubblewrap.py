@@ -44,7 +44,7 @@ class _Bubblewrap:
     takes_links = False
 
     def require(self) -> None:
-        """Raise `DriverUnusable` if a program, the library or the control groups are missing."""
+        """Raise `DriverUnusable` if a program, libseccomp or the control groups are missing."""
         if os.geteuid() == 0:
             raise DriverUnusable(
                 "compute_driver bubblewrap is for a service without root: set runc"
@@ -77,7 +77,7 @@ class _Bubblewrap:
         }
 
     def groups(self, instance_id: str) -> Sequence[Path]:
-        """Return the control groups of an instance, which `order` made, as far as they exist."""
+        """Return those of an instance's control groups, made by `order`, that exist."""
         return control_groups.existing(f"{GROUP_PREFIX}{instance_id}")
 
 

@@ -14,7 +14,7 @@ import asyncio
 import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -64,11 +64,9 @@ class _StoredSession(msgspec.Struct):
     """Microseconds since the epoch."""
 
 
-class _Credentials(msgspec.Struct):
+class _Credentials(_StoredSession):
     """The content of the credentials file, parts of which the metadata service shows."""
 
-    session_id: str
-    renews_at: int
     access_token: str
     access_key_id: str
     secret_access_key: str
@@ -76,12 +74,12 @@ class _Credentials(msgspec.Struct):
     expires_at: str
     account_id: str
     account_handle: str
-    role_id: str
 
 
 def write_identity(folder: Path, identity: InstanceIdentity) -> None:
-    """Write the identity document that the metadata service serves to an instance."""
-    _replace(folder / INSTANCE_FILE, identity)
+    """Atomically write the identity document that the metadata service serves to an instance."""
+    _begin(folder / INSTANCE_FILE)
+    _finish(folder / INSTANCE_FILE, identity)
 
 
 async def renew(
@@ -93,9 +91,9 @@ async def renew(
 ) -> Mapping[str, str]:
     """Make sure that each instance of this machine has valid credentials of its role.
 
-    Return a map from the id of each instance without credentials to the reason; its previous
-    credentials were revoked, or will expire. If all have valid ones, this only reads their files
-    and queries the database once. `is_wanted` returns False for an instance that is being deleted;
+    Map the id of each instance that could not get credentials to the reason; its previous ones, if
+    any, were revoked or will expire. If all credentials are valid, this only reads their files and
+    queries the database once. `is_wanted` returns False for an instance that is being deleted;
     otherwise it locks the instance's row.
     """
     held = await asyncio.to_thread(lambda: {each.id: _read(each.folder) for each in instances})
@@ -113,7 +111,8 @@ async def renew(
             await _give(roles, each, each.role_id, is_wanted)
         except RoleRefused as refused:
             problems[each.id] = str(refused)
-            await asyncio.to_thread(_forget, each.folder)
+            unfinished = (each.folder / CREDENTIALS_FILE).with_suffix(_NEW)
+            await asyncio.to_thread(unfinished.unlink, missing_ok=True)
         except OSError as error:
             problems[each.id] = f"its credentials cannot be written: {error.strerror or error}"
     return problems
@@ -128,7 +127,7 @@ async def _give(
     of = instance.account_id, role_id, instance.id, SESSION_SECONDS
     path = instance.folder / CREDENTIALS_FILE
     try:
-        await asyncio.to_thread(_begin, path)  # first: no session on a full disk
+        await asyncio.to_thread(_begin, path)  # first: on a full disk, no session is begun
         session = await roles.begin(*of, is_wanted=lambda tx: is_wanted(tx, instance))
         await asyncio.to_thread(_finish, path, _credentials(session))
     except FileNotFoundError:
@@ -166,14 +165,8 @@ def _read(folder: Path) -> _StoredSession | None:
         return None
 
 
-def _replace(path: Path, value: Any) -> None:  # noqa: ANN401 - a struct
-    """Atomically replace a file by one that only its owner may read."""
-    _begin(path)
-    _finish(path, value)
-
-
 def _begin(path: Path) -> None:
-    """Create the replacement of a file, and reserve disk space for it."""
+    """Create the replacement of a file, readable only by its owner; reserve disk space for it."""
     made = path.with_suffix(_NEW)
     made.unlink(missing_ok=True)
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -184,12 +177,7 @@ def _begin(path: Path) -> None:
         os.close(file)
 
 
-def _forget(folder: Path) -> None:
-    """Delete the unfinished replacement of a credentials file."""
-    (folder / CREDENTIALS_FILE).with_suffix(_NEW).unlink(missing_ok=True)
-
-
-def _finish(path: Path, value: Any) -> None:  # noqa: ANN401 - a struct
+def _finish(path: Path, value: msgspec.Struct) -> None:
     """Write the replacement, and rename it to `path`."""
     made = path.with_suffix(_NEW)
     with os.fdopen(os.open(made, os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC), "wb") as file:

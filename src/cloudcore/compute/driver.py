@@ -48,8 +48,8 @@ class InstanceState(NamedTuple):
     status: Literal["starting", "running", "stopped"]
     """Starting until its program runs; stopped if its program or its shim has ended."""
     exit_code: int | None = None
-    """The exit code of its program, or 128 plus the number of the signal that ended it. None while
-    it runs, or if its shim was killed, so that it is unknown."""
+    """The exit code of its program, or 128 plus the number of the signal that ended the program.
+    None while the program runs, or if its shim was killed, so that the exit code is unknown."""
     started_at: int | None = None
     """When its program began, in microseconds since the epoch."""
     problem: str = ""

@@ -63,8 +63,8 @@ class Images(Protocol):
     def check(self, reference: str) -> None:
         """Check the syntax of a reference, and that it names this install; look nothing up.
 
-        It is ``<name>``, of the account itself, or ``<account>/<name>``, with or without the host
-        by which clients reach this install, and a tag (``latest`` without one) or digest.
+        A reference is ``<name>``, of the account itself, or ``<account>/<name>``, with or without
+        the host by which clients reach this install, and a tag (``latest`` without one) or digest.
 
         Raise `InvalidInput` if the reference is malformed, or names another install.
         """
@@ -91,10 +91,10 @@ class Images(Protocol):
         """
 
     async def keep_only(self, digests: Iterable[str]) -> None:
-        """Remove the layers of all other images, and the leftovers of killed fetches.
+        """Remove the layers of all images but these, and the leftovers of killed fetches.
 
         An image that is being fetched stays. A fetched image survives the first call without its
-        digest, so that the caller of `fetch` has time to record it.
+        digest, so that the caller of `fetch` has time to store the digest.
         """
 
 

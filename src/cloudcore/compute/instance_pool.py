@@ -105,8 +105,7 @@ class InstancePool(Placed, frozen=True, kw_only=True):
     ] = field(default_factory=list)
     """Program and arguments; empty: those of the image."""
     environment: Annotated[
-        dict[str, str],
-        given("a variable of the environment, which is no place for secrets"),
+        dict[str, str], given("a variable of the environment, which is no place for secrets")
     ] = field(default_factory=dict)
     """Variables besides those of the image. They are no place for secrets: who may read the pool
     sees them."""
@@ -129,7 +128,7 @@ class InstancePool(Placed, frozen=True, kw_only=True):
     ] = field(default_factory=list)
     """TCP ports that the program listens on. An instance is ready when the first of them takes a
     connection; without any, when it has run for five seconds."""
-    # Requests name the next three as they like; here are their ids.
+    # Requests refer to the next three by name, id or CRN; the record has their ids.
     role: Annotated[
         Annotated[str, Meta(min_length=1, max_length=512)] | None,
         fixed("role that instances act in: name, id or CRN; fixed", hidden=True),
@@ -181,8 +180,8 @@ def check_pool(new: InstancePool, _old: InstancePool | None, _now: int) -> Insta
 
     Raise `InvalidInput`, naming the field, if one is not valid.
     """
-    check_words(new.command)
-    check_environment(new.environment)
+    _check_words(new.command)
+    _check_environment(new.environment)
     for name in ("ports", "security_groups"):
         values = getattr(new, name)
         if len(set(values)) != len(values):
@@ -192,7 +191,7 @@ def check_pool(new: InstancePool, _old: InstancePool | None, _now: int) -> Insta
     return new
 
 
-def check_words(words: Sequence[str]) -> None:
+def _check_words(words: Sequence[str]) -> None:
     """Raise `InvalidInput` if a command has a NUL character or is too long."""
     if any("\0" in each for each in words):
         raise invalid_field("command", "no NUL")
@@ -200,8 +199,8 @@ def check_words(words: Sequence[str]) -> None:
         raise invalid_field("command", f"at most {MOST_TEXT_BYTES} bytes")
 
 
-def check_environment(variables: Mapping[str, str]) -> None:
-    """Raise `InvalidInput` for bad names or values of variables, or too many or too long ones."""
+def _check_environment(variables: Mapping[str, str]) -> None:
+    """Raise `InvalidInput` if a variable is malformed, or there are too many or too long ones."""
     if len(variables) > MOST_VARIABLES:
         raise invalid_field("environment", f"at most {MOST_VARIABLES} variables")
     for name, value in variables.items():
@@ -224,8 +223,8 @@ INSTANCE_POOL: Final = Resource(
     many="instance_pools",
     quota=50,
     filters=(Filter("name"),),
-    # By hand: creation and deletion have statuses of their own, and changes name what other
-    # families have.
+    # Creation, change and deletion are written by hand: they answer with other status codes, or
+    # refer to resources of other families.
     methods=("list", "get"),
     actions={
         "create": "CreateInstancePool",

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from ipaddress import IPv4Address, IPv6Address
 from pathlib import Path
@@ -40,8 +40,8 @@ RIGHT_SECONDS: Final = 60
 """How long instances are started without another check that the pool may fetch their image."""
 _PROBE_SECONDS: Final = 1.0
 _QUIET_SECONDS: Final = 0.2
-"""A connection was accepted if it lasts this long; the shim closes at once one that is refused
-inside."""
+"""A connection through the shim that lasts this long was accepted by the instance's program: the
+shim closes it at once if the program refuses it."""
 _AGAIN_SECONDS: Final = 5
 """Between two probes of the port of an instance that is ready."""
 _FAILING_SECONDS: Final = 15
@@ -137,7 +137,8 @@ class InstanceRunner:
         self, found: Iterable[Instance], seen: Mapping[str, InstanceState], now: int
     ) -> Mapping[str, InstanceStatus]:
         """Map id to status, for each instance whose program runs and which is not leaving."""
-        running = [each for each in found if _is_up(seen.get(each.id)) and not each.is_leaving]
+        up = {each for each, state in seen.items() if state.status == "running"}
+        running = [each for each in found if each.id in up and not each.is_leaving]
         asked = [each for each in running if each.ports and self._is_due(each, now)]
         answers = await asyncio.gather(*map(self._accepts, asked))
         for each, accepts in zip(asked, answers, strict=True):
@@ -159,8 +160,9 @@ class InstanceRunner:
         """Remove from this machine the images that no pool and no instance uses."""
         wanted = {each.image_digest for each in mine}
         wanted |= {each.image_digest for each in pools.values() if each.image_digest is not None}
-        for image in [each for each in self._roots if not _is_wanted(each, pools, wanted)]:
-            del self._roots[image], self._allowed_at[image]
+        for image in list(self._roots):
+            if image.pool_id not in pools or image.digest not in wanted:
+                del self._roots[image], self._allowed_at[image]
         await self._needs.images.keep_only(wanted)
 
     def _identity(self, tx: Connection, pool: InstancePool, instance: Instance) -> InstanceIdentity:
@@ -179,7 +181,7 @@ class InstanceRunner:
         )
 
     async def _renew(self, pools: Mapping[str, InstancePool], mine: Sequence[Instance]) -> None:
-        """Renew credentials, and store as faults of the pools which instances have none."""
+        """Renew credentials; add a fault to the pool of each instance that could not get any."""
         needs, has_role = self._needs, [each for each in mine if _role_of(pools, each) is not None]
         if not has_role:
             return
@@ -188,10 +190,7 @@ class InstanceRunner:
             needs.roles,
             [
                 RunningInstance(
-                    each.id,
-                    each.account_id,
-                    self._driver.folder(each.id),
-                    _role_of(pools, each),
+                    each.id, each.account_id, self._driver.folder(each.id), _role_of(pools, each)
                 )
                 for each in has_role
             ],
@@ -249,14 +248,6 @@ async def _lasts(folder: Path, name: str) -> bool:
         return True
     finally:
         writer.close()
-
-
-def _is_wanted(image: _Image, pools: Container[str], digests: Container[str]) -> bool:
-    return image.pool_id in pools and image.digest in digests
-
-
-def _is_up(seen: InstanceState | None) -> bool:
-    return seen is not None and seen.status == "running"
 
 
 def _role_of(pools: Mapping[str, InstancePool], instance: Instance) -> str | None:

@@ -17,7 +17,7 @@ from cloudcore.compute.instance_pool import (
     InstancePool,
     InstanceStatus,
 )
-from cloudcore.compute.rows import INSTANCE_ROWS, POOLS, list_instances
+from cloudcore.compute.rows import INSTANCE_ROWS, POOLS, all_instances
 from cloudcore.db.base import Connection
 from cloudcore.jobs.queue import later
 from cloudcore.resources.resource import DELETING, Reference
@@ -27,8 +27,6 @@ if TYPE_CHECKING:
 
 DRAIN_SECONDS: Final = 5
 """How long a ready instance keeps running after load balancers were told to stop using it."""
-_MOST: Final = 100
-"""More than a pool ever has."""
 
 
 def add(tx: Connection, seen: InstancePool, needs: ComputeNeeds, now: int) -> Instance | None:
@@ -73,7 +71,7 @@ def add(tx: Connection, seen: InstancePool, needs: ComputeNeeds, now: int) -> In
 def note_fault(
     tx: Connection, of: InstancePool | Instance, code: str, words: str, now: int
 ) -> None:
-    """Add a fault to a pool; if `of` is an instance, to the pool of that instance, about it."""
+    """Add a fault to the pool `of`; if `of` is an instance, add a fault about it to its pool."""
     pool_id, subject = (of.pool.id, of.id) if isinstance(of, Instance) else (of.id, "")
     POOLS.change(
         tx, of.account_id, pool_id, lambda one: one.with_fault(code, words, now, subject), now
@@ -194,12 +192,10 @@ def update_pool_status(tx: Connection, seen: InstancePool, needs: ComputeNeeds, 
 
     Publish an event if its status changed.
     """
-
-    def told(pool: InstancePool) -> InstancePool:
-        mine = list_instances(tx, pool.account_id, pool.id, "", _MOST)
-        return rollout.told(pool, mine, now)
-
-    changed = POOLS.change(tx, seen.account_id, seen.id, told, now)
+    of = seen.account_id, seen.id
+    changed = POOLS.change(
+        tx, *of, lambda pool: rollout.told(pool, all_instances(tx, *of), now), now
+    )
     if changed is not None:
         INSTANCE_POOL.tell_state(needs.events, tx, *changed)
 
@@ -220,8 +216,7 @@ def _note_stopped_roll(
     tx: Connection, pool: InstancePool, instance: Instance, words: str, now: int
 ) -> None:
     """Add a fault to a pool if the failure of this instance stops the rollout of a new version."""
-    mine = list_instances(tx, pool.account_id, pool.id, "", _MOST)
-    if rollout.stops_roll(pool, instance, mine):
+    if rollout.stops_roll(pool, instance, all_instances(tx, pool.account_id, pool.id)):
         why = f"the new version does not take over: {words}; the other instances go on"
         note_fault(tx, instance, ROLL_STOPPED, why, now)
 

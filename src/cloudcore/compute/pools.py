@@ -8,7 +8,6 @@ is never started twice.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -21,8 +20,8 @@ from cloudcore.compute.rows import (
     POOLS,
     WANTED_INSTANCES,
     WANTED_MEMORY,
+    all_instances,
     count_instances,
-    list_instances,
 )
 from cloudcore.db.base import Connection
 from cloudcore.errors import Conflict, invalid_field
@@ -64,15 +63,16 @@ async def _fetch(found: InstancePool, needs: ComputeNeeds, _attempt: StepAttempt
         root = await needs.images.fetch(found.account_id, found.role, found.image)
     except ImageRefused as refused:
         return StepRetry(faults=[Problem(IMAGE_REFUSED, str(refused))])
-    return StepDone(change=partial(_fetched, root.digest, found.generation), keeps_faults=True)
 
+    def fetched(current: InstancePool, _now: int) -> InstancePool:
+        generation = found.generation
+        if current.generation != generation:
+            return current
+        is_over = IMAGE_REFUSED, COMPUTE_OFF
+        faults = tuple(each for each in current.faults if each.code not in is_over)
+        return structs.replace(current, image_digest=root.digest, fetched=generation, faults=faults)
 
-def _fetched(digest: str, generation: int, current: InstancePool, _now: int) -> InstancePool:
-    if current.generation != generation:
-        return current
-    is_over = IMAGE_REFUSED, COMPUTE_OFF
-    faults = tuple(each for each in current.faults if each.code not in is_over)
-    return structs.replace(current, image_digest=digest, fetched=generation, faults=faults)
+    return StepDone(change=fetched, keeps_faults=True)
 
 
 async def _end(found: InstancePool, needs: ComputeNeeds, _attempt: StepAttempt) -> Outcome:
@@ -98,11 +98,8 @@ PLACING: Final = Placing(POOLS, WORK.wake)
 
 RightTo = Callable[[str], Authorize]
 CAPABILITY: Final = "instances"
-_VERSIONED: Final = ("image", "command", "environment", "memory_mb", "cpu_millis")
 _PROGRAM: Final = ("image", "command", "environment")
-_SCALED: Final = (*_VERSIONED, "size")
-_MOST: Final = 100
-"""More instances than a pool ever has."""
+_SCALED: Final = (*_PROGRAM, "memory_mb", "cpu_millis", "size")
 
 
 class PoolTarget(NamedTuple):
@@ -156,7 +153,7 @@ INSTANCE_POOLS: Final = Methods(
 def create(
     tx: Connection, new: InstancePool, needs: ComputeNeeds, right_to: RightTo
 ) -> InstancePool:
-    """Insert a pool, placed on the machine of its subnet or on one that runs instances.
+    """Insert a pool, on the machine of its subnet or else on any machine that runs instances.
 
     Raises:
         InvalidInput, AccessDenied, NotFound: as `cloudcore.resource_references.resolve`.
@@ -204,7 +201,7 @@ def update(
 
     """
     lock_account(tx, found.account_id)
-    WORK.wake(tx, found, now)  # first: a step too locks its job, and then the record
+    WORK.wake(tx, found, now)  # first: steps, too, lock the job before the record
     old = POOLS.lock(tx, found.account_id, found.id)
     changed = check_pool(structs.replace(old, **changes), old, now)
     if "security_groups" in changes:
@@ -222,7 +219,7 @@ def update(
     if changed.image != old.image:
         changed = structs.replace(changed, generation=old.generation + 1)
     if changed.security_groups != old.security_groups:
-        for each in list_instances(tx, old.account_id, old.id, "", _MOST):
+        for each in all_instances(tx, old.account_id, old.id):
             if each.interface_id is not None:
                 needs.interfaces.set_groups(tx, each.interface_id, changed.security_groups, now)
     if old.status != "provisioning" and _differ(changed, old, _SCALED):
@@ -265,7 +262,7 @@ class PoolTargets:
                 needs.driver.folder(each.id) / "ports" if needs.driver and is_here else None,
                 each.is_ready,
             )
-            for each in list_instances(tx, account_id, pool_id, "", _MOST)
+            for each in all_instances(tx, account_id, pool_id)
         ]
 
 

@@ -27,7 +27,6 @@ from cloudcore.compute.instance_pool import (
 from cloudcore.compute.instance_runner import InstanceRunner
 from cloudcore.errors import PlatformError
 from cloudcore.jobs.queue import later
-from cloudcore.nodes.node import Watch
 from cloudcore.resources.resource import DELETING
 
 if TYPE_CHECKING:
@@ -48,21 +47,13 @@ _CREDENTIALS_SECONDS: Final = 10
 _log = logging.getLogger(__name__)
 
 
-def watch(needs: ComputeNeeds, driver: ShimInstances) -> Watch:
-    """Return the watch that runs the reconciler of this machine."""
-    return Watch("the instances", LOOK_SECONDS, InstanceReconciler(needs, driver).run)
-
-
 class InstanceReconciler:
     """Reconciles the instances of one machine."""
 
-    def __init__(
-        self, needs: ComputeNeeds, driver: ShimInstances, look_seconds: float = LOOK_SECONDS
-    ) -> None:
+    def __init__(self, needs: ComputeNeeds, driver: ShimInstances) -> None:
         self._needs = needs
         self._driver = driver
         self._runner = InstanceRunner(needs, driver)
-        self._look_seconds = look_seconds
         self._acting: dict[str, asyncio.Task[None]] = {}
         """The running actions by the id of the instance, one at a time for each."""
         self._fetching: set[str] = set()
@@ -87,7 +78,7 @@ class InstanceReconciler:
                     await self.look(group)
                 except PlatformError as error:
                     _log.warning("the instances are looked at again: %s", error)
-                await asyncio.sleep(self._look_seconds)
+                await asyncio.sleep(LOOK_SECONDS)
 
     async def look(self, group: asyncio.TaskGroup) -> None:
         """Store what has changed since the last look; start the necessary actions in `group`."""
@@ -229,11 +220,11 @@ class InstanceReconciler:
                 await self._note_failed(instance, problem, now)
 
     async def _note_failed(self, instance: Instance, words: str, now: int) -> None:
-        fault = instance, INSTANCE_FAILED, words, now
-        await self._needs.database.write(instances.note_fault, *fault)
+        write = self._needs.database.write
+        await write(instances.note_fault, instance, INSTANCE_FAILED, words, now)
 
     async def _bring_up(self, pool: InstancePool, instance: Instance) -> None:
-        """Start an instance; if the image is refused or the sandbox fails, store that it ended."""
+        """Start an instance; if the image is refused or the sandbox fails, store this as an end."""
         needs, problem = self._needs, ""
         try:
             self._fetching.add(instance.id)

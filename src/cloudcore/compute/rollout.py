@@ -55,7 +55,7 @@ def plan(pool: InstancePool, instances: Sequence[Instance], now: int) -> Rollout
         return RolloutPlan()
     if total > pool.size:
         return RolloutPlan(stops=_least_wanted(old)[:1])
-    if total < len(instances):  # what goes takes room until it is gone
+    if total < len(instances):  # leaving instances use memory until they are gone
         return RolloutPlan()
     return RolloutPlan(max(1, pool.size - total))
 
@@ -95,7 +95,7 @@ def is_crashing(instance: Instance, now: int) -> bool:
 
 
 def is_settled(pool: InstancePool, instances: Sequence[Instance]) -> bool:
-    """Return True if a pool has its number of instances, all ready and of the pool's version."""
+    """Return True if a pool has as many instances as its size, all ready and of its version."""
     version = pool.version
     return (
         version is not None
@@ -115,12 +115,12 @@ def told(pool: InstancePool, instances: Sequence[Instance], now: int) -> Instanc
     elif is_settled(pool, instances):
         status = "active"
     elif status == "active":
-        status = "degraded"  # nobody has asked for a change
+        status = "degraded"  # it was settled, and no change was requested
     return structs.replace(pool, status=status, faults=faults)
 
 
 def stops_roll(pool: InstancePool, instance: Instance, instances: Sequence[Instance]) -> bool:
-    """Return True if an instance has the pool's version while instances of another one still run.
+    """Return True if an instance has the pool's version while some still have another version.
 
     If such an instance fails, the rollout stops.
     """

@@ -16,7 +16,7 @@ from cloudcore.compute.instance_pool import (
     Instance,
 )
 from cloudcore.db.base import Connection, Database
-from cloudcore.db.rows import deletion, given
+from cloudcore.db.rows import count, deletion, given
 from cloudcore.db.schema import ByteOrdered, Id, one_of, partial_index
 from cloudcore.db.statement import Statement, paged
 from cloudcore.nodes.rows import OnNode
@@ -38,7 +38,7 @@ INSTANCE_ROWS: Final = Rows(
     one_of("status", "starting", "running", "unhealthy", "stopping", "stopped"),
     sa.Index("ix_instances_pool_id", "pool_id"),
     sa.Index("ix_instances_node_id", "node", "id"),
-    # The usual one is of the key, which is the id here.
+    # In place of the default index, which is by the key: here that is the id.
     unique=partial_index(
         "uq_instances_interface_id",
         "interface_id",
@@ -58,10 +58,7 @@ _INSTANCES_OF: Final = paged(
 )
 _COUNT_OF: Final = Statement(sa.select(sa.func.count()).select_from(_i.id.table).where(_OF_POOL))
 _DELETED: Final = Statement(
-    sa.select(_p.name).where(
-        given(_p.account_id, _p.region, _p.id),
-        _p.deleted_at.is_not(None),
-    )
+    sa.select(_p.name).where(given(_p.account_id, _p.region, _p.id), _p.deleted_at.is_not(None))
 )
 forget_deleted: Final = deletion(_p.deleted_at, kept_seconds=KEPT_SECONDS)
 """Deletes a batch of the rows of pools that were deleted over a day ago."""
@@ -90,10 +87,14 @@ def list_instances(
     return INSTANCE_ROWS.read_all(tx, _INSTANCES_OF, **of, limit=limit)
 
 
+def all_instances(tx: Connection, account_id: str, pool_id: str) -> Sequence[Instance]:
+    """Return all instances of a pool, oldest first: a pool never has as many as 100."""
+    return list_instances(tx, account_id, pool_id, "", 100)
+
+
 def count_instances(tx: Connection, account_id: str, pool_id: str) -> int:
     """Count the instances of a pool."""
-    row = tx.row(_COUNT_OF, account_id=account_id, pool_id=pool_id)
-    return 0 if row is None else int(row[0])
+    return count(tx, _COUNT_OF, account_id=account_id, pool_id=pool_id)
 
 
 def name_of_deleted(tx: Connection, account_id: str, region: str, pool_id: str) -> str | None:

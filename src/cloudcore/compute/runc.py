@@ -67,7 +67,7 @@ class _Runc:
         require_programs("compute_driver runc", _PROGRAMS)
 
     def order(self, spec: InstanceSpec, folder: Path) -> Mapping[str, object]:
-        """Write the bundle; return runc's part of the shim's order."""
+        """Write ``config.json`` for runc; return runc's part of the shim's ``order.json``."""
         at, first = root_folder(folder, *spec.root.layers), self._first_uid
         write_file(folder / "config.json", json.dumps(self._configuration(spec, at)).encode())
         return {

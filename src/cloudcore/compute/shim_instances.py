@@ -105,7 +105,7 @@ class Confinement(Protocol):
         """Raise `DriverUnusable` if something is missing; make no trial run."""
 
     def order(self, spec: InstanceSpec, folder: Path) -> Mapping[str, object]:
-        """Write the runtime's files into a folder; return its part of the shim's order."""
+        """Write the runtime's files into a folder; return its part of the shim's ``order.json``."""
 
     def groups(self, instance_id: str) -> Sequence[Path]:
         """Return the control groups that an instance may have left."""

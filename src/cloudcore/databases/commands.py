@@ -52,7 +52,10 @@ def _change_credentials(run: Invocation) -> None:
 
 
 def _psql(run: Invocation) -> bool:
-    """Run psql in a cluster; the password is in PGPASSWORD, or psql asks for it."""
+    """Run psql in a cluster; return True if it succeeded.
+
+    The password is in PGPASSWORD, or psql asks for it.
+    """
     found = run.record
     connection = found["connection"]
     if connection is None:
@@ -166,8 +169,7 @@ _CLUSTERS: Final = replace(
     create=(*_NOUN.create, *_OPTIONS),
     created=_created,
     delete=_NOUN.delete._replace(
-        said="Deleting {name}",
-        options=(Option("cascade", "delete its backups too", "flag"),),
+        said="Deleting {name}", options=(Option("cascade", "delete its backups too", "flag"),)
     ),
 )
 _KIND: Final = Option(
@@ -213,11 +215,7 @@ BACKUPS: Final = Noun(
             "make a new cluster with what a backup has",
             "restore",
             takes_key=True,
-            options=(
-                argument("name", "name of the new cluster", metavar="NEW"),
-                *_SIZE,
-                _BUCKET,
-            ),
+            options=(argument("name", "name of the new cluster", metavar="NEW"), *_SIZE, _BUCKET),
             said=_RESTORING,
         ),
     ),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from cloudcore.databases.archive.wal_watch import wal_watch
+from cloudcore.databases.archive import wal_watch
 from cloudcore.databases.backups import routes as backup_routes
 from cloudcore.databases.backups import rows as backup_rows
 from cloudcore.databases.backups import schedules
@@ -17,29 +17,30 @@ from cloudcore.databases.clusters.cluster import BACKUP_STORAGE, CPU_HOURS, MEMO
 from cloudcore.databases.clusters.clusters import METHODS
 from cloudcore.databases.clusters.workflow import PLACING, WORK
 from cloudcore.databases.needs import DatabaseNeeds, open_needs
-from cloudcore.databases.servers.watch import server_watch
+from cloudcore.databases.servers import watch
 from cloudcore.family import Runtime
-from cloudcore.jobs.kinds import JobKind
 from cloudcore.jobs.schedule import scheduled
 from cloudcore.nodes.node import Watch
 from cloudcore.resources.routes import handlers_of
 
 
-def _job_kinds(needs: DatabaseNeeds) -> Sequence[JobKind]:
-    node = needs.node.name
-    return (WORK.job_kind(needs, node), BACKUP_WORK.job_kind(needs, node))
-
-
 def _on_node(needs: DatabaseNeeds) -> Sequence[Watch]:
-    if needs.servers is None:
+    if (servers := needs.servers) is None:
         return ()
-    return (server_watch(needs, needs.servers), wal_watch(needs, needs.servers))
+    seen, pushed = watch.ServerWatch(needs, servers), wal_watch.WalWatch(needs, servers)
+    return (
+        Watch("the database servers", watch.EVERY_SECONDS, seen.turn),
+        Watch("the WAL of database clusters", wal_watch.EVERY_SECONDS, pushed.turn),
+    )
 
 
 RUNTIME: Final[Runtime[DatabaseNeeds]] = Runtime(
     open=open_needs,
     routes=handlers_of(METHODS, cluster_routes, backup_routes),
-    job_kinds=_job_kinds,
+    job_kinds=lambda needs: (
+        WORK.job_kind(needs, needs.node.name),
+        BACKUP_WORK.job_kind(needs, needs.node.name),
+    ),
     schedule=scheduled(
         ("database.checks", schedules.EVERY_SECONDS, schedules.wake_due),
         ("database.backups", schedules.EVERY_SECONDS, schedules.take_turns),
@@ -51,10 +52,5 @@ RUNTIME: Final[Runtime[DatabaseNeeds]] = Runtime(
         CPU_HOURS.name: rows.cpu_by_account,
         BACKUP_STORAGE.name: lambda database: database.read(backup_rows.stored_bytes),
     },
-    uses=(
-        rows.CLUSTERS.counted,
-        backup_rows.BACKUPS.counted,
-        rows.MEMORY_WANTED,
-        rows.DISK_WANTED,
-    ),
+    uses=(rows.CLUSTERS.counted, backup_rows.BACKUPS.counted, rows.MEMORY_WANTED, rows.DISK_WANTED),
 )

@@ -7,7 +7,7 @@ the same address.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address
 from typing import Any, Final
 
@@ -57,7 +57,7 @@ def reserve(tx: Connection, found: LoadBalancer, ranges: Ranges) -> str:
             raise Conflict("the address is taken", reason="vip_taken", vip=found.vip)
         return found.vip
     taken = rows.taken_vips(tx)
-    for vip in _addresses(ranges):
+    for vip in (str(address) for each in ranges for address in each.hosts()):
         if vip not in taken and rows.reserve(tx, found, vip):  # else another one was faster
             return vip
     raise Conflict("no address is free for a load balancer", reason="no_vips")
@@ -71,10 +71,6 @@ def _is_host(address: IPv4Address | IPv6Address, network: IPv4Network | IPv6Netw
         return True
     is_broadcast = network.version == 4 and address == network.broadcast_address
     return address != network.network_address and not is_broadcast
-
-
-def _addresses(ranges: Ranges) -> Iterator[str]:
-    return (str(address) for each in ranges for address in each.hosts())
 
 
 RightTo = Callable[[str], Authorize]
@@ -120,7 +116,8 @@ def create(
 ) -> LoadBalancer:
     """Insert a load balancer with its address, its interface and its certificates.
 
-    `subnet` and the values of `named` are references in the request, not yet resolved.
+    `subnet` is the request's reference to a subnet. `named` has the request's listeners, backends
+    and security groups, whose references are not resolved yet.
 
     Raises:
         InvalidInput, AccessDenied, NotFound: as `_resolved`.
@@ -175,7 +172,7 @@ def update(
             would have no backend of its protocol.
 
     """
-    WORK.wake(tx, found, now)  # first: a step too locks its job, and then the record
+    WORK.wake(tx, found, now)  # first: steps, too, lock the job before the record
     old = ROWS.lock(tx, found.account_id, found.id)
     if old.status == DELETING:
         raise Conflict("the load balancer is being deleted", reason="being_deleted")
@@ -190,8 +187,9 @@ def update(
     if all(getattr(changed, each) == getattr(old, each) for each in _RENDERED):
         return ROWS.save(tx, changed)
     _hold(tx, changed, changed.certificates.keys() - old.certificates.keys(), parts)
+    # Certificates that the proxies still serve are released once the change is applied.
     for each in old.certificates.keys() - changed.certificates.keys() - old.fingerprints.keys():
-        parts.certificates.release(tx, each, old.crn)  # those that are served stay until then
+        parts.certificates.release(tx, each, old.crn)
     rows.put_pools(tx, changed, changed.pools)
     status = old.status if old.status == "provisioning" else "updating"
     return ROWS.save(tx, structs.replace(changed, generation=old.generation + 1, status=status))
@@ -202,7 +200,7 @@ def delete(tx: Connection, found: LoadBalancer, now: int) -> None:
     WORK.delete(tx, ROWS.lock(tx, found.account_id, found.id), now)
 
 
-def _hold(tx: Connection, of: LoadBalancer, ids: Any, parts: Parts) -> None:  # noqa: ANN401
+def _hold(tx: Connection, of: LoadBalancer, ids: Iterable[str], parts: Parts) -> None:
     for each in sorted(ids):
         parts.certificates.hold(tx, of.account_id, each, of.crn, field="listeners")
 
@@ -236,7 +234,7 @@ def _resolved(
             structs.replace(
                 each,
                 targets=tuple(
-                    _with_pool(tx, of, one, parts, right)
+                    _with_pool(tx, of, one, one.pool, parts, right)
                     if one.pool is not None
                     else _within(f"backends[{number}].targets[{at}].address", one, ranges)
                     for at, one in enumerate(each.targets)
@@ -260,10 +258,9 @@ def _with_certificate(
 
 
 def _with_pool(
-    tx: Connection, of: LoadBalancer, each: Target, parts: Parts, right: Authorize
+    tx: Connection, of: LoadBalancer, each: Target, pool: Named, parts: Parts, right: Authorize
 ) -> Target:
-    assert each.pool is not None
-    found = parts.pools.pool(tx, of.account_id, of.region, each.pool.id, right)
+    found = parts.pools.pool(tx, of.account_id, of.region, pool.id, right)
     return structs.replace(each, pool=Named(found.id, found.name))
 
 

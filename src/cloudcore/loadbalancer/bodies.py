@@ -177,8 +177,8 @@ class ReplicaRecord(ResponseBody):
 def read_listeners(given: Sequence[GivenListener]) -> tuple[Listener, ...]:
     """Convert the listeners of a request; their certificates are still unresolved references.
 
-    Raise `InvalidInput` if two have the same port, or if not exactly those of ``https`` have a
-    certificate.
+    Raise `InvalidInput` if two have the same port, one of ``https`` has no certificate, or another
+    one has a certificate.
     """
     check_distinct("listeners", "port", (each.port for each in given))
     for number, each in enumerate(given):
@@ -234,7 +234,10 @@ def check_match(listeners: Iterable[Listener], backends: Iterable[Backend]) -> N
 
 
 def address_of(name: str, text: str) -> str:
-    """Return an IP address in canonical form; raise `InvalidInput`, naming the field, otherwise."""
+    """Parse an IP address and return its canonical form.
+
+    Raise `InvalidInput`, naming the field `name`, if `text` is no address or has a zone.
+    """
     try:
         found = ip_address(text)
     except ValueError:
@@ -268,7 +271,10 @@ def _health_check(where: str, given: GivenHealthCheck | None) -> HealthCheck:
 
 
 def check_distinct(name: str, what: str, values: Iterable[object]) -> None:
-    """Raise `InvalidInput` for the field `name` if two values, each a `what`, are equal."""
+    """Raise `InvalidInput`, naming the field `name`, if two values are equal.
+
+    The message calls such a value `what`.
+    """
     seen = list(values)
     if len(set(seen)) < len(seen):
         raise invalid_field(name, f"two have the same {what}", "duplicate")

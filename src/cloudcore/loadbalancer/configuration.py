@@ -16,6 +16,9 @@ from ipaddress import ip_address
 from typing import Final, NamedTuple
 
 from cloudcore.loadbalancer.driver import BackendPlan, HealthPlan, ProxyPlan, TargetPlan
+from cloudcore.loadbalancer.proxy.heads import HEAD_BYTES, HEAD_FIELDS
+from cloudcore.loadbalancer.proxy.relay import IDLE_SECONDS, KEEP_ALIVE_SECONDS, STREAM_SECONDS
+from cloudcore.loadbalancer.proxy.targets import CONNECT_SECONDS
 
 SOCKET_NAME: Final = "control"
 """The name of the socket that reports health and metrics, in the folder of the replica."""
@@ -26,15 +29,6 @@ SOCKETS_NAME: Final = "sockets"
 CHROOT_NAME: Final = "empty"
 UNPRIVILEGED_ID: Final = 65534
 """`nobody` and `nogroup`."""
-
-CONNECT_SECONDS: Final = 3
-IDLE_SECONDS: Final = 60
-"""How long no byte may pass within a request."""
-KEEP_ALIVE_SECONDS: Final = 15
-STREAM_SECONDS: Final = 350
-"""How long no byte may pass on a TCP listener, and after `101 Switching Protocols`."""
-HEAD_BYTES: Final = 15 * 1024
-HEAD_FIELDS: Final = 100
 
 OLD_WORKER_SECONDS: Final = 3600
 """How long connections of an old worker may last after HAProxy is reloaded."""
@@ -59,7 +53,7 @@ class ProcessLimits(NamedTuple):
 
 
 def target_name(target: TargetPlan) -> str:
-    """Return the name of a target in a proxy; it changes with the target's address or socket."""
+    """Return a target's name in a proxy; another address, port or socket gives another name."""
     place = (target.id, target.address or "", str(target.port), target.socket or "")
     return f"target_{_digest(chr(0).join(place))}"
 
@@ -70,7 +64,7 @@ def backend_name(name: str) -> str:
 
 
 def configuration_digest(text: str) -> str:
-    """Return the digest that identifies a configuration; a proxy reports that of its own."""
+    """Return the digest that identifies a configuration; a proxy reports the digest of its own."""
     return hashlib.sha256(text.encode()).hexdigest()
 
 
@@ -115,21 +109,16 @@ def proxy_document(
 
 def haproxy_configuration(
     plan: ProxyPlan, certificates: Mapping[str, str], limits: ProcessLimits
-) -> str:
-    """Return HAProxy's configuration (2.6), which is read in the folder of the replica.
+) -> tuple[str, str]:
+    """Return (configuration, digest) for HAProxy (2.6), which runs in the folder of the replica.
 
-    Its `description`, which `show info` reports, is the digest of the other lines. `certificates`
-    maps the plan's certificate files to file names in that folder.
+    The line `description`, which `show info` reports, is the digest of the other lines.
+    `certificates` maps the plan's certificate files to file names in that folder.
     """
     lines = [*_defaults(limits), *_frontends(plan, certificates), *_backends(plan)]
     head = list(_global(limits))
     digest = configuration_digest("\n".join([*head, *lines]))
-    return "\n".join([head[0], f"    description {digest}", *head[1:], *lines]) + "\n"
-
-
-def described(text: str) -> str:
-    """Return the digest in the `description` of an HAProxy configuration."""
-    return text.split("    description ", 1)[1].split("\n", 1)[0]
+    return "\n".join([head[0], f"    description {digest}", *head[1:], *lines]) + "\n", digest
 
 
 def _global(limits: ProcessLimits) -> Iterator[str]:

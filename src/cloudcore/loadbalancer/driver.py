@@ -194,7 +194,7 @@ class ReplicaState:
 
     replica: int
     is_alive: bool
-    """It answers. A replica that does not is started by the next `apply`."""
+    """The replica answers. If its process has ended, the next `apply` starts another."""
     targets: Mapping[tuple[str, str], TargetStatus] = field(default_factory=dict)
     """The status of each target, by the name of the backend and the id of the target."""
     metrics: ReplicaMetrics = field(default_factory=ReplicaMetrics)

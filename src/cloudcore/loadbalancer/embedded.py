@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from cloudcore.loadbalancer.configuration import (
     SOCKET_NAME,
+    UNPRIVILEGED_ID,
     ProcessLimits,
     configuration_digest,
     proxy_document,
@@ -22,7 +23,6 @@ from cloudcore.nodes.detached_process import DetachedProcess
 
 _RUN: Final = "run"
 """The folder that the proxy may write to, even as the user nobody."""
-_NOBODY: Final = 65534
 
 
 class EmbeddedDriver(Replicas):
@@ -43,7 +43,7 @@ class EmbeddedDriver(Replicas):
         run = folder / _RUN
         run.mkdir(mode=0o700, exist_ok=True)
         if limits.is_unprivileged:
-            os.chown(run, _NOBODY, _NOBODY)
+            os.chown(run, UNPRIVILEGED_ID, UNPRIVILEGED_ID)
         text = proxy_document(plan, certificates, limits)
         return text, configuration_digest(text)
 

@@ -19,7 +19,6 @@ from cloudcore.loadbalancer.configuration import (
     SOCKET_NAME,
     STATE_NAME,
     ProcessLimits,
-    described,
     haproxy_configuration,
 )
 from cloudcore.loadbalancer.driver import ProxyFailed, ProxyPlan, ReplicaMetrics, TargetStatus
@@ -41,8 +40,8 @@ _POLLS_A_SIGNAL: Final = 15
 _NO_STATE: Final = b"1\n"
 """A state file without servers: only the version of the format."""
 _MIGRATING: Final = 'echo 1 >/proc/sys/net/ipv4/tcp_migrate_req; exec "$0" "$@"'
-"""A shell command that sets a network namespace so that connections which an ending replica has not
-accepted go to another replica, and then runs HAProxy."""
+"""A shell command that changes a setting of the network namespace and then runs HAProxy. With the
+setting, connections that an ending replica has not accepted go to another replica."""
 
 
 class HaproxyDriver(Replicas):
@@ -74,10 +73,10 @@ class HaproxyDriver(Replicas):
         (folder / CHROOT_NAME).mkdir(mode=0o755, exist_ok=True)
         if not (folder / STATE_NAME).exists():
             write_file(folder / STATE_NAME, _NO_STATE)
-        text = haproxy_configuration(plan, files, limits)
+        text, digest = haproxy_configuration(plan, files, limits)
         if not self._is_written(folder, text):
             await _verify(folder, text)
-        return text, described(text)
+        return text, digest
 
     def _is_written(self, folder: Path, text: str) -> bool:
         try:
@@ -99,7 +98,7 @@ class HaproxyDriver(Replicas):
             state = ""
         write_file(folder / STATE_NAME, state.strip().encode() + b"\n" if state else _NO_STATE)
         os.truncate(folder / OUTPUT, 0)  # the process appends to it
-        # The signal kills a master without a handler yet, and may be lost just after the start.
+        # The signal kills a master that has no handler yet, and may be lost just after the start.
         while process.is_alive:
             if _catches(process, signal.SIGUSR2):
                 process.signal(signal.SIGUSR2)

@@ -27,16 +27,16 @@ if TYPE_CHECKING:
 Ranges = Sequence[IPv4Network | IPv6Network]
 
 
-class Named(Protocol):
-    """A resource of another family, with its id and name."""
+class FoundPool(Protocol):
+    """An instance pool."""
 
     @property
     def id(self) -> str:
-        """Return the resource's id."""
+        """Return the pool's id."""
 
     @property
     def name(self) -> str:
-        """Return the resource's name."""
+        """Return the pool's name."""
 
 
 class PoolTarget(Protocol):
@@ -69,7 +69,7 @@ class Pools(Protocol):
         region: str,
         reference: str,
         authorize: Authorize | None = None,
-    ) -> Named:
+    ) -> FoundPool:
         """Return the pool of an id, a name or a CRN; errors as `resource_references.resolve`."""
 
     def targets(self, tx: Connection, account_id: str, pool_id: str) -> Sequence[PoolTarget]:

@@ -53,7 +53,7 @@ class Reach(NamedTuple):
 
 
 def certificate_file(certificate_id: str) -> str:
-    """Return the name in a plan of a certificate's file."""
+    """Return the name by which plans refer to the file of a certificate."""
     return f"{certificate_id}.pem"
 
 
@@ -70,7 +70,7 @@ def render(
 
     `dialled` is None if the VPC has its own network namespace (`Reach.dialled`).
     """
-    reach = _reach(tx, found, dialled)
+    reach = Reach(subnet_ranges(tx, found), dialled)
     before = {(each.backend, each.id): each for each in found.targets}
     backends, targets, problems = [], [], []
     for backend in found.backends:
@@ -103,12 +103,9 @@ def has_moved(tx: Connection, found: LoadBalancer, dialled: Ranges | None) -> bo
     }
     if not given:
         return False
-    reach, has = _reach(tx, found, dialled), {(each.backend, each.id) for each in found.targets}
+    reach = Reach(subnet_ranges(tx, found), dialled)
+    has = {(each.backend, each.id) for each in found.targets}
     return any(reach.allows(address) != (each in has) for each, address in given.items())
-
-
-def _reach(tx: Connection, found: LoadBalancer, dialled: Ranges | None) -> Reach:
-    return Reach(subnet_ranges(tx, found), dialled)
 
 
 def _ident(target: Target) -> str:
@@ -133,7 +130,9 @@ def _targets(
     """Yield the targets of a backend: a pool's instances, or a problem if the pool was deleted."""
     for each in backend.targets:
         if each.pool is None:
-            yield _at_address(backend, each)
+            ident = _ident(each)
+            plan = TargetPlan(ident, address=each.address, port=each.port)
+            yield plan, TargetState(backend.name, ident, each.port, address=each.address)
             continue
         try:
             parts.pools.pool(tx, found.account_id, found.region, each.pool.id)
@@ -145,12 +144,6 @@ def _targets(
         for instance in parts.pools.targets(tx, found.account_id, each.pool.id):
             if instance.address is not None or instance.socket_folder is not None:
                 yield _of_pool(backend, each, instance)
-
-
-def _at_address(backend: Backend, target: Target) -> tuple[TargetPlan, TargetState]:
-    ident = _ident(target)
-    plan = TargetPlan(ident, address=target.address, port=target.port)
-    return plan, TargetState(backend.name, ident, target.port, address=target.address)
 
 
 def _of_pool(

@@ -60,11 +60,7 @@ class Replicas(ABC):
     """The name of the configuration file, different for each kind of proxy."""
 
     def __init__(
-        self,
-        folder: Path,
-        *,
-        drain_seconds: int = DRAIN_SECONDS,
-        head_seconds: int = HEAD_SECONDS,
+        self, folder: Path, *, drain_seconds: int = DRAIN_SECONDS, head_seconds: int = HEAD_SECONDS
     ) -> None:
         self._folder = folder
         self._drain_seconds = drain_seconds
@@ -105,14 +101,10 @@ class Replicas(ABC):
 
     @abstractmethod
     async def _state_of(self, folder: Path) -> tuple[Targets, ReplicaMetrics]:
-        """Return the (targets, metrics) that a replica reports; raise `OSError` if it does not."""
+        """Return a replica's (targets, metrics); raise `OSError` if it does not answer."""
 
     async def apply(
-        self,
-        plan: ProxyPlan,
-        replica: int,
-        certificates: Mapping[str, bytes],
-        netns: Path | None,
+        self, plan: ProxyPlan, replica: int, certificates: Mapping[str, bytes], netns: Path | None
     ) -> None:
         """Start a replica, or reload it if anything changed; return when it carries out the plan.
 
@@ -166,7 +158,7 @@ class Replicas(ABC):
             folder.parent.rmdir()
 
     async def seen(self, balancer_id: str) -> Sequence[ReplicaState]:
-        """Return the state of each replica of a balancer on this machine, by number."""
+        """Return the state of each replica of a balancer on this machine, in order of number."""
         folders = _named_by_numbers(self._folder / balancer_id)
         return [await self._seen(folders[replica], replica) for replica in sorted(folders)]
 
@@ -211,7 +203,7 @@ class Replicas(ABC):
         except TimeoutError:
             pass
         words = "the proxy is too slow" if process.is_alive else "the proxy has ended"
-        raise ProxyFailed(self._complaint(folder) or last_line(folder) or words)
+        raise ProxyFailed(self._complaint(folder) or _last_line(folder) or words)
 
     @abstractmethod
     def _has_failed(self, folder: Path) -> bool:
@@ -229,7 +221,7 @@ class Replicas(ABC):
         """Let a process finish its connections and end; kill it after `drain_seconds`."""
         try:
             async with asyncio.timeout(self._drain_seconds + _SIGNAL_SECONDS):
-                while process.signal(signal.SIGUSR1):  # again, if it was not ready for one
+                while process.signal(signal.SIGUSR1):  # again, in case it was not ready
                     await _has_ended(process, _SIGNAL_SECONDS)
         except TimeoutError:
             for each in _session_of(process):
@@ -318,19 +310,16 @@ async def ask(folder: Path, name: str, question: str) -> str:
         os.close(directory)
 
 
-def last_line(folder: Path) -> str | None:
-    """Return the last line of a replica's output, or None."""
-    lines = (
-        (folder / detached_process.OUTPUT).read_bytes()[-500:].decode(errors="replace").splitlines()
-    )
-    return lines[-1] if lines else None
+def _last_line(folder: Path) -> str:
+    output = (folder / detached_process.OUTPUT).read_bytes()[-500:].decode(errors="replace")
+    return next(reversed(output.splitlines()), "")
 
 
 @contextlib.asynccontextmanager
 async def _held(folder: Path, *, is_made: bool) -> AsyncIterator[bool]:
-    """Lock a folder against all other processes and tasks; yield True if the folder exists.
+    """Lock a folder against all other processes and tasks; yield False if there is no folder.
 
-    With `is_made`, make it if it does not.
+    With `is_made`, make a missing folder, and yield True.
     """
     while True:
         if is_made:
@@ -343,7 +332,8 @@ async def _held(folder: Path, *, is_made: bool) -> AsyncIterator[bool]:
             yield False
             return
         try:
-            if await _locked(opened) and _is_still(folder, opened):
+            await _lock(opened)
+            if _is_still(folder, opened):
                 yield True
                 return
         finally:
@@ -358,14 +348,11 @@ def _make(folder: Path) -> None:
         folder.mkdir(mode=0o700, exist_ok=True)
 
 
-async def _locked(opened: int) -> bool:
+async def _lock(opened: int) -> None:
     while True:
-        try:
-            fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            await asyncio.sleep(POLL_SECONDS)
-        else:
-            return True
+        with contextlib.suppress(BlockingIOError):
+            return fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        await asyncio.sleep(POLL_SECONDS)
 
 
 def _is_still(folder: Path, opened: int) -> bool:

@@ -82,9 +82,7 @@ async def update_load_balancer(
 
 
 @delete_route(
-    LOAD_BALANCER.path_of_one,
-    status_code=202,
-    opt={"action": LOAD_BALANCER.action("delete")},
+    LOAD_BALANCER.path_of_one, status_code=202, opt={"action": LOAD_BALANCER.action("delete")}
 )
 async def delete_load_balancer(load_balancer_id: FromPath[str], ctx: Context) -> Response[bytes]:
     """Tear a load balancer down; it is `deleting` until all of it is gone, and then 404."""
@@ -94,10 +92,7 @@ async def delete_load_balancer(load_balancer_id: FromPath[str], ctx: Context) ->
     return Response(b"", status_code=202, media_type="application/json")
 
 
-@get(
-    LOAD_BALANCER.path_of_one + "/metrics",
-    opt={"action": "loadbalancer:GetLoadBalancerMetrics"},
-)
+@get(LOAD_BALANCER.path_of_one + "/metrics", opt={"action": "loadbalancer:GetLoadBalancerMetrics"})
 async def get_load_balancer_metrics(
     load_balancer_id: FromPath[str], ctx: Context
 ) -> metrics.OneMetrics:

@@ -94,7 +94,10 @@ class ProxyWatch:
 
 
 def _is_stale(tx: Connection, found: LoadBalancer, needs: LoadBalancerNeeds) -> bool:
-    """Return True if a certificate, or the set of targets in allowed addresses, has changed."""
+    """Return True if a certificate, or the set of targets in allowed addresses, has changed.
+
+    Return False if the newest plan is not applied yet.
+    """
     held: Mapping[str, str] = found.fingerprints
     if found.applied != found.generation:
         return False
@@ -116,8 +119,11 @@ def _note(
     is_stale: bool,  # noqa: FBT001 - as `Database.write` passes it
     now: int,
 ) -> None:
-    """Store the observed state; have dead proxies restarted, and stale ones reloaded."""
-    WORK.wake(tx, seen_of, now, hastens=False)  # first: a step too locks its job, then the record
+    """Store the observed state; if a proxy is dead, or `is_stale`, request to apply the plan again.
+
+    Store nothing if the load balancer was changed meanwhile.
+    """
+    WORK.wake(tx, seen_of, now, hastens=False)  # first: steps, too, lock the job before the record
     current = ROWS.try_lock(tx, seen_of.account_id, seen_of.id)
     if current is None:
         return

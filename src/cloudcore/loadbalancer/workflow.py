@@ -22,12 +22,7 @@ from cloudcore.errors import PlatformError
 from cloudcore.jobs.faults import Fault, add_fault
 from cloudcore.loadbalancer import rows
 from cloudcore.loadbalancer.driver import ProxyFailed, ReplicaState, TargetStatus
-from cloudcore.loadbalancer.load_balancer import (
-    LOAD_BALANCER,
-    MOST_REPLICAS,
-    LoadBalancer,
-    Replica,
-)
+from cloudcore.loadbalancer.load_balancer import LOAD_BALANCER, MOST_REPLICAS, LoadBalancer, Replica
 from cloudcore.loadbalancer.planning import RenderedPlan, certificate_file, render
 from cloudcore.loadbalancer.rows import ROWS
 from cloudcore.nodes.node import NODE_LOST
@@ -65,10 +60,7 @@ def observed(found: LoadBalancer, seen: Iterable[ReplicaState]) -> LoadBalancer:
 def _state(seen: Iterable[TargetStatus | None]) -> TargetStatus:
     """Return the worst health that any proxy reports for a target; ``unknown`` if none does."""
     states = set(seen)
-    for state in _WORST_FIRST:
-        if state in states:
-            return state
-    return "unknown"
+    return next((each for each in _WORST_FIRST if each in states), "unknown")
 
 
 _WORST_FIRST: Final[tuple[TargetStatus, ...]] = ("unhealthy", "draining", "healthy")
@@ -93,12 +85,7 @@ def goal(found: LoadBalancer, _now: int) -> Goal | None:
     return None if found.applied == found.generation else Goal("role", found.generation)
 
 
-def role_name(found: LoadBalancer) -> str:
-    """Return the name of the role for a load balancer's proxies."""
-    return f"load-balancer-{found.id}"
-
-
-def role_policy(found: LoadBalancer) -> Mapping[str, object]:
+def _role_policy(found: LoadBalancer) -> Mapping[str, object]:
     """Return the policy of the proxies' role: read their certificates, report their metrics."""
     crns = [
         f"crn:certificate:{found.region}:{found.account_id}:certificate/{each.name}"
@@ -124,7 +111,7 @@ async def _role(found: LoadBalancer, needs: LoadBalancerNeeds, _attempt: StepAtt
         if current is None:
             return
         made = needs.roles.platform_role(
-            tx, found.account_id, role_name(current), role_policy(current), now
+            tx, found.account_id, f"load-balancer-{found.id}", _role_policy(current), now
         )
         ROWS.save(tx, structs.replace(current, role_id=made))
 
@@ -176,7 +163,7 @@ def _applied(
     made: RenderedPlan,
     fingerprints: Mapping[str, str],
 ) -> Outcome:
-    """Return the outcome of a step after which the proxies carry out the plan."""
+    """Return the outcome of a step that has made the proxies carry out the plan."""
 
     def change(current: LoadBalancer, now: int) -> LoadBalancer:
         faults = _with(current.faults, made.problems, now)
@@ -205,7 +192,7 @@ def _applied(
 async def _failed(
     found: LoadBalancer, needs: LoadBalancerNeeds, attempt: StepAttempt, error: ProxyFailed
 ) -> Outcome:
-    """Return a retry of a step in which a proxy could not be started or changed.
+    """Return a retry as the outcome of a step that could not start or change a proxy.
 
     After `_TRIES` tries, the status becomes ``failed`` if no proxy is alive.
     """
@@ -307,12 +294,12 @@ WORK: Final[Work[LoadBalancer, LoadBalancerNeeds]] = Work(
 
 
 def pool_changed(tx: Connection, account_id: str, pool_id: str, now: int) -> None:
-    """Have the load balancers with a pool as a target apply the changes of its instances."""
+    """Wake the workflows of load balancers with this pool as a target, to apply its changes."""
     for each in rows.using_pool(tx, account_id, pool_id):
         found = ROWS.find(tx, account_id, each)
         if found is None or found.status == DELETING:
             continue
-        WORK.wake(tx, found, now)  # first: a step too locks its job, and then the record
+        WORK.wake(tx, found, now)  # first: steps, too, lock the job before the record
         current = ROWS.try_lock(tx, account_id, each)
         if current is not None:
             ROWS.save(tx, structs.replace(current, generation=current.generation + 1))

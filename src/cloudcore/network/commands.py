@@ -36,10 +36,6 @@ _RULES: Final = (
 )
 
 
-def _show_routes(run: Invocation) -> None:
-    run.show_rows(run.record["routes"], _ROUTES)
-
-
 def _add_route(run: Invocation) -> None:
     new = run.values
     others = [r for r in run.record["routes"] if r["destination"] != new["destination"]]
@@ -50,10 +46,6 @@ def _remove_route(run: Invocation) -> None:
     gone = run.values["destination"]
     others = [each for each in run.record["routes"] if each["destination"] != gone]
     _put(run, "routes", others, f"{{name}} has no route to {gone}")
-
-
-def _show_rules(run: Invocation) -> None:
-    run.show_rows(run.record["rules"], _RULES)
 
 
 def _allow(run: Invocation) -> None:
@@ -100,7 +92,11 @@ COMMANDS: Final = (
         ROUTE_TABLE,
         words="where the packets of subnets go",
         acts=(
-            Act(verb="routes", words="show the routes of one", run=_show_routes),
+            Act(
+                verb="routes",
+                words="show the routes of one",
+                run=lambda run: run.show_rows(run.record["routes"], _ROUTES),
+            ),
             Act(
                 verb="add-route",
                 words="send packets to a network to a gateway",
@@ -138,7 +134,11 @@ COMMANDS: Final = (
         SECURITY_GROUP,
         words="which flows may begin at instances and load balancers",
         acts=(
-            Act(verb="rules", words="show the rules of one", run=_show_rules),
+            Act(
+                verb="rules",
+                words="show the rules of one",
+                run=lambda run: run.show_rows(run.record["rules"], _RULES),
+            ),
             Act(verb="allow", words="let flows begin", options=_RULE, run=_allow),
             Act(
                 verb="revoke",

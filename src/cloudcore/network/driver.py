@@ -91,7 +91,7 @@ class RulesRefused(Exception):
 
 
 class NetworkDriver(Protocol):
-    """Carries out the networks of VPCs on this machine.
+    """Makes the networks of VPCs on this machine.
 
     Each call is idempotent, and may be made by any process of the machine. Ids are UUIDs.
     """

@@ -16,12 +16,7 @@ from cloudcore.network.needs import (
     check_rules_of_part,
     with_checked_rules,
 )
-from cloudcore.network.resources import (
-    VPC,
-    EgressOnlyGateway,
-    InternetGateway,
-    Vpc,
-)
+from cloudcore.network.resources import VPC, EgressOnlyGateway, InternetGateway, Vpc
 from cloudcore.network.rows import INTERNET_GATEWAYS as ROWS
 from cloudcore.network.workflow import removal_of, wake_vpc
 from cloudcore.resources.methods import Methods, Referrer

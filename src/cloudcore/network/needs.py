@@ -27,8 +27,8 @@ from cloudcore.ports import Opening, Port
 from cloudcore.threads import FairThread
 
 T = TypeVar("T")
-_MOST_LOOKS: Final = 5
-LOOKS: Final = FairThread("rules of networks", niceness=10)
+_MOST_CHECKS: Final = 5
+_CHECKS: Final = FairThread("rules of networks", niceness=10)
 """The thread that runs checks of rules; accounts take turns."""
 
 
@@ -68,37 +68,8 @@ def check_rules(tx: Connection, account_id: str, vpc_id: str, needs: NetworkNeed
 def check_rules_of_part(
     tx: Connection, found: PartOfVpc, _made: object, needs: NetworkNeeds
 ) -> None:
-    """Call `check_rules` for the VPC of a changed part; for the parameter `after` of `Methods`."""
+    """Call `check_rules` for the VPC of a changed part; this is passed to `Methods` as `after`."""
     check_rules(tx, found.account_id, found.vpc.id, needs)
-
-
-class RuleChecks:
-    """Checks the rules of changes, one change of a VPC at a time, so that each succeeds in turn."""
-
-    def __init__(self) -> None:
-        self._of_vpc: Final[WeakValueDictionary[str, asyncio.Lock]] = WeakValueDictionary()
-
-    async def change(
-        self,
-        change: Callable[[NetworkNeeds], Awaitable[T]],
-        needs: NetworkNeeds,
-        unchecked: _Unchecked,
-    ) -> T:
-        """Check the rules of a change, and make the change again; return its result.
-
-        Raise `RulesRefused` if the driver rejects the rules, `Unavailable` if other changes of the
-        VPC keep interfering.
-        """
-        vpc_id = unchecked.of.vpc_id
-        async with self._of_vpc.setdefault(vpc_id, asyncio.Lock()):
-            for _ in range(_MOST_LOOKS):
-                await LOOKS.run(unchecked.account_id, needs.driver.refuse, unchecked.plan)
-                try:
-                    return await change(replace(needs, checked=unchecked.of))
-                except _Unchecked as again:
-                    unchecked = again
-        words = "others change the VPC at the same time; try it again"
-        raise Unavailable(words, retry_after=1)
 
 
 async def with_checked_rules(
@@ -111,9 +82,16 @@ async def with_checked_rules(
     """
     try:
         return await change(needs)
-    except _Unchecked as unchecked:
-        first = unchecked
-    return await needs.rule_checks.change(change, needs, first)
+    except _Unchecked as first:
+        unchecked = first
+    async with needs.changing.setdefault(unchecked.of.vpc_id, asyncio.Lock()):
+        for _ in range(_MOST_CHECKS):
+            await _CHECKS.run(unchecked.account_id, needs.driver.refuse, unchecked.plan)
+            try:
+                return await change(replace(needs, checked=unchecked.of))
+            except _Unchecked as again:
+                unchecked = again
+    raise Unavailable("others change the VPC at the same time; try it again", retry_after=1)
 
 
 DRIVER: Final[Port[NetworkDriver]] = Port("network.driver")
@@ -131,7 +109,8 @@ class NetworkNeeds:
     node: Node
     driver: NetworkDriver
     ipv6_ranges: Sequence[IPv6Network] = ()
-    rule_checks: RuleChecks = field(default_factory=RuleChecks)
+    changing: WeakValueDictionary[str, asyncio.Lock] = field(default_factory=WeakValueDictionary)
+    """Locks by the id of a VPC: one change at a time is checked, so that each succeeds in turn."""
     checked: Checked | None = None
     """The rules that the driver has accepted, while their change is made again."""
 

@@ -62,24 +62,16 @@ class Interfaces:
     """Assigns addresses of subnets to instances and load balancers; sets their security groups."""
 
     def subnet(
-        self,
-        tx: Connection,
-        account_id: str,
-        region: str,
-        reference: str,
-        authorize: Authorize | None = None,
-        *,
-        field: str = "subnet",
+        self, tx: Connection, account_id: str, region: str, reference: str, authorize: Authorize
     ) -> SubnetOf:
         """Return the subnet that a name, an id or a CRN refers to.
 
-        `authorize`, as in `cloudcore.resource_references.resolve`, checks ``network:GetSubnet``;
-        None means that the platform itself is the caller.
+        `authorize`, as in `cloudcore.resource_references.resolve`, checks ``network:GetSubnet``.
 
-        Raise `InvalidInput`, naming `field`, if the reference is malformed or of another account or
-        region. Raise `NotFound` if there is no such subnet.
+        Raise `InvalidInput`, naming the field ``subnet``, if the reference is malformed or of
+        another account or region. Raise `NotFound` if there is no such subnet.
         """
-        found = rows.SUBNETS.resolve(tx, account_id, region, field, reference, authorize)
+        found = rows.SUBNETS.resolve(tx, account_id, region, "subnet", reference, authorize)
         vpc = rows.VPCS.get(tx, account_id, region, found.vpc.id)
         return SubnetOf(found.id, found.name, vpc.id, vpc.name, vpc.node)
 
@@ -90,9 +82,7 @@ class Interfaces:
         region: str,
         vpc_id: str,
         references: Sequence[str],
-        authorize: Authorize | None = None,
-        *,
-        field: str = "security_groups",
+        authorize: Authorize,
     ) -> Sequence[Reference]:
         """Return the security groups of a VPC that names, ids or CRNs refer to, without duplicates.
 
@@ -101,11 +91,11 @@ class Interfaces:
         Raise `InvalidInput` if there are too many, or one is of another account, region or VPC;
         `NotFound` if there is no such group.
         """
-        groups = rows.SECURITY_GROUPS
         found = [
-            groups.resolve(tx, account_id, region, field, each, authorize) for each in references
+            rows.SECURITY_GROUPS.resolve(tx, account_id, region, "security_groups", each, authorize)
+            for each in references
         ]
-        return self._held(tx, account_id, vpc_id, [each.id for each in found], field)
+        return _held(tx, account_id, vpc_id, [each.id for each in found])
 
     def place(
         self,
@@ -133,7 +123,7 @@ class Interfaces:
         """
         use = rows.INTERFACES.check_room(tx, account_id, region)
         of = rows.SUBNETS.lock(tx, account_id, subnet)
-        groups = self._groups(tx, account_id, of.vpc.id, security_groups)
+        groups = _groups(tx, account_id, of.vpc.id, security_groups)
         ipv4, ipv6, of = _allotted(tx, of)
         rows.SUBNETS.save(tx, of)
         identity = uuid7(now)
@@ -185,7 +175,7 @@ class Interfaces:
         if found is None:
             return
         of = (found.account_id, found.vpc.id)
-        groups = self._groups(tx, *of, group_ids)
+        groups = _groups(tx, *of, group_ids)
         if groups == found.security_groups:
             return
         changed = structs.replace(found, security_groups=groups, updated_at=now)
@@ -193,38 +183,39 @@ class Interfaces:
         rows.set_memberships(tx, found.id, [each.id for each in groups])
         wake_vpc(tx, *of, now)
 
-    def _groups(
-        self, tx: Connection, account_id: str, vpc_id: str, group_ids: Sequence[str]
-    ) -> tuple[Reference, ...]:
-        """Return the groups, or the VPC's default group without any, locked until `tx` ends."""
-        if group_ids:
-            return self._held(tx, account_id, vpc_id, group_ids, "security_groups")
-        default = rows.default_group(tx, account_id, vpc_id)
-        assert default is not None
-        return (Reference(default.id, default.name),)
 
-    @staticmethod
-    def _held(
-        tx: Connection, account_id: str, vpc_id: str, group_ids: Sequence[str], field: str
-    ) -> tuple[Reference, ...]:
-        """Return groups of a VPC without duplicates, locked until `tx` ends.
+def _groups(
+    tx: Connection, account_id: str, vpc_id: str, group_ids: Sequence[str]
+) -> tuple[Reference, ...]:
+    """Return the groups, or without ids the VPC's default group, locked until `tx` ends."""
+    if group_ids:
+        return _held(tx, account_id, vpc_id, group_ids)
+    default = rows.default_group(tx, account_id, vpc_id)
+    assert default is not None
+    return (Reference(default.id, default.name),)
 
-        Raise `NotFound` or `InvalidInput`, naming `field`, as `security_groups`.
-        """
-        wanted = dict.fromkeys(group_ids)
-        if len(wanted) > MOST_GROUPS:
-            words = f"an interface is in at most {MOST_GROUPS} security groups"
-            raise invalid_field(field, words, "out_of_range")
-        found = []
-        for each in wanted:
-            group = rows.SECURITY_GROUPS.hold(tx, account_id, each)
-            if group is None:
-                raise rows.SECURITY_GROUPS.missing()
-            if group.vpc.id != vpc_id:
-                words = f"{group.name} is a security group of another VPC"
-                raise invalid_field(field, words, "other_vpc")
-            found.append(Reference(group.id, group.name))
-        return tuple(found)
+
+def _held(
+    tx: Connection, account_id: str, vpc_id: str, group_ids: Sequence[str]
+) -> tuple[Reference, ...]:
+    """Return groups of a VPC without duplicates, locked until `tx` ends.
+
+    Raise `NotFound` or `InvalidInput` as `Interfaces.security_groups`.
+    """
+    wanted = dict.fromkeys(group_ids)
+    if len(wanted) > MOST_GROUPS:
+        words = f"an interface is in at most {MOST_GROUPS} security groups"
+        raise invalid_field("security_groups", words, "out_of_range")
+    found = []
+    for each in wanted:
+        group = rows.SECURITY_GROUPS.hold(tx, account_id, each)
+        if group is None:
+            raise rows.SECURITY_GROUPS.missing()
+        if group.vpc.id != vpc_id:
+            words = f"{group.name} is a security group of another VPC"
+            raise invalid_field("security_groups", words, "other_vpc")
+        found.append(Reference(group.id, group.name))
+    return tuple(found)
 
 
 def _allotted(tx: Connection, of: Subnet) -> tuple[str | None, str | None, Subnet]:

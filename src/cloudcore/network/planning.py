@@ -7,13 +7,7 @@ from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_net
 from cloudcore.db.base import Connection
 from cloudcore.network import rows
 from cloudcore.network.driver import GroupPlan, InterfacePlan, RulePlan, SubnetPlan, VpcPlan
-from cloudcore.network.resources import (
-    NetworkInterface,
-    RouteTable,
-    SecurityGroup,
-    StoredRule,
-    Subnet,
-)
+from cloudcore.network.resources import NetworkInterface, RouteTable, StoredRule, Subnet
 
 
 def plan_of(tx: Connection, account_id: str, vpc_id: str) -> VpcPlan | None:
@@ -28,15 +22,17 @@ def plan_of(tx: Connection, account_id: str, vpc_id: str) -> VpcPlan | None:
         cidr_ipv4=IPv4Network(found.cidr_ipv4),
         cidr_ipv6=_ipv6(found.cidr_ipv6),
         subnets=tuple(_subnet(each, tables) for each in rows.of_vpc(tx, rows.SUBNETS, *of)),
-        groups=tuple(_group(each) for each in rows.of_vpc(tx, rows.SECURITY_GROUPS, *of)),
-        interfaces=tuple(interface_plan(each) for each in rows.of_vpc(tx, rows.INTERFACES, *of)),
+        groups=tuple(
+            GroupPlan(each.id, tuple(map(_rule, each.rules)))
+            for each in rows.of_vpc(tx, rows.SECURITY_GROUPS, *of)
+        ),
+        interfaces=tuple(_interface(each) for each in rows.of_vpc(tx, rows.INTERFACES, *of)),
         internet_gateway=bool(rows.of_vpc(tx, rows.INTERNET_GATEWAYS, *of)),
         egress_only_gateway=bool(rows.of_vpc(tx, rows.EGRESS_ONLY_GATEWAYS, *of)),
     )
 
 
-def interface_plan(of: NetworkInterface) -> InterfacePlan:
-    """Return the plan of an interface."""
+def _interface(of: NetworkInterface) -> InterfacePlan:
     return InterfacePlan(
         id=of.id,
         subnet_id=of.subnet.id,
@@ -56,10 +52,6 @@ def _subnet(of: Subnet, tables: dict[str, RouteTable]) -> SubnetPlan:
         cidr_ipv6=_ipv6(of.cidr_ipv6),
         routes=tuple((ip_network(each.destination), each.target) for each in table.routes),
     )
-
-
-def _group(of: SecurityGroup) -> GroupPlan:
-    return GroupPlan(of.id, tuple(map(_rule, of.rules)))
 
 
 def _rule(of: StoredRule) -> RulePlan:

@@ -15,7 +15,7 @@ PRIVATE: Final = tuple(
 )
 """Networks of RFC 1918 and RFC 6598, whose addresses no host of the internet has."""
 GLOBAL: Final = IPv6Network("2000::/3")
-"""All global unicast addresses that IANA assigns (RFC 4291)."""
+"""All global unicast addresses that IANA assigns (RFC 4291, section 2.4): those of the internet."""
 LOCAL: Final = IPv6Network("fd00::/8")
 """Unique local addresses (ULA), which anybody may choose (RFC 4193)."""
 GLOBAL_LENGTH: Final = 56
@@ -24,7 +24,7 @@ not overlap."""
 SUBNET_LENGTH: Final = 64
 """The length of the IPv6 prefix of a subnet (RFC 4291 §2.5.4)."""
 RESERVED: Final = 4
-"""How many addresses at the beginning of a subnet no interface gets; nor does one get the last."""
+"""How many addresses at the beginning of a subnet are never assigned; nor is the last address."""
 _SIZES: Final = range(16, 29)
 """Lengths of the IPv4 prefixes of VPCs and subnets."""
 _LENGTH: Final = re.compile(r"0|[1-9][0-9]{0,2}", re.ASCII)
@@ -87,7 +87,10 @@ def subnet_range(field: str, text: str) -> str:
 
 
 def lies_in(inner: Network, outer: str | None) -> bool:
-    """Return True if a network lies within `outer`, of the same IP version; False if it is None."""
+    """Return True if a network lies within `outer`, of the same IP version.
+
+    Return False if `outer` is None.
+    """
     if outer is None:
         return False
     found = ip_network(outer)
@@ -96,4 +99,4 @@ def lies_in(inner: Network, outer: str | None) -> bool:
 
 def overlap(one: str | None, other: str | None) -> bool:
     """Return True if two networks of one IP version have a common address; False if one is None."""
-    return None not in (one, other) and ip_network(one or "").overlaps(ip_network(other or ""))
+    return one is not None and other is not None and ip_network(one).overlaps(ip_network(other))

@@ -15,7 +15,8 @@ from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
 from typing import Final, Literal, NamedTuple, TypeAlias
 
 from cloudcore.network.driver import GroupPlan, InterfacePlan, RulePlan, SubnetPlan, VpcPlan
-from cloudcore.network.drivers.rules import GLOBAL, existing_gateway, is_egress_only, is_global
+from cloudcore.network.drivers.rules import existing_gateway, is_egress_only, is_global
+from cloudcore.network.ranges import GLOBAL
 
 Address: TypeAlias = IPv4Address | IPv6Address
 Network: TypeAlias = IPv4Network | IPv6Network
@@ -36,11 +37,6 @@ class Traffic:
     """Flows that may begin: for each protocol, sorted port ranges that do not touch."""
 
     ranges: tuple[tuple[Kind, _Ranges], ...] = ()
-
-    @property
-    def is_everything(self) -> bool:
-        """Return True if every flow is allowed."""
-        return self == EVERYTHING
 
     def has(self, kind: Kind, port: int = 0) -> bool:
         """Return True if a flow of this protocol to this port may begin."""
@@ -111,7 +107,7 @@ class Place:
     inbound: Mapping[_Peer, Traffic]
 
     def address(self, version: Version) -> Address | None:
-        """Return the address of the first interface, which represents all, or None."""
+        """Return the address that the first interface has of this IP version, or None."""
         one = self.interfaces[0]
         return one.address_ipv4 if version == 4 else one.address_ipv6
 
@@ -199,16 +195,12 @@ def to_internet(source: Place) -> Sequence[Outside]:
     Routes are ignored. The result is empty for load balancers, and for a place without a global
     IPv6 address.
     """
-    if source.is_balancer or not _may_be_outside(source):
-        return ()
-    return _outside(source.outbound)
+    return _outside(source, source.outbound)
 
 
 def from_internet(target: Place) -> Sequence[Outside]:
     """Return the flows from the internet that a place's groups allow to begin, as `to_internet`."""
-    if target.is_balancer or not _may_be_outside(target):
-        return ()
-    return _outside(target.inbound)
+    return _outside(target, target.inbound)
 
 
 def is_open(plan: VpcPlan, subnet: SubnetPlan) -> bool:
@@ -233,12 +225,10 @@ def gateway_of(plan: VpcPlan, subnet: SubnetPlan) -> str | None:
     return min(routes, key=lambda each: each[0].prefixlen)[1]
 
 
-def _may_be_outside(place: Place) -> bool:
-    return is_global(place.subnet) and place.address(6) is not None
-
-
-def _outside(allowed: Mapping[_Peer, Traffic]) -> Sequence[Outside]:
+def _outside(place: Place, allowed: Mapping[_Peer, Traffic]) -> Sequence[Outside]:
     """Return the flows with the internet, one entry for each network that is a peer in rules."""
+    if place.is_balancer or not is_global(place.subnet) or place.address(6) is None:
+        return ()
     found: dict[IPv6Network, Traffic] = {}
     for peer, traffic in allowed.items():
         if peer is None:
@@ -254,7 +244,7 @@ def _outside(allowed: Mapping[_Peer, Traffic]) -> Sequence[Outside]:
 def _allowed(
     allowed: Mapping[_Peer, Traffic], peer: Address, peer_groups: Sequence[str]
 ) -> Traffic:
-    """Return the flows with an interface of the VPC that has this address and these groups."""
+    """Return the allowed flows whose other end may be an interface with this address and groups."""
     return _traffic(
         part
         for named, traffic in allowed.items()

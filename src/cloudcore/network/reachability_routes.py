@@ -12,9 +12,10 @@ from litestar.params import FromPath
 from cloudcore.db.base import Connection
 from cloudcore.network import rows
 from cloudcore.network.driver import SubnetPlan, VpcPlan
-from cloudcore.network.drivers.rules import GLOBAL
 from cloudcore.network.planning import plan_of
+from cloudcore.network.ranges import GLOBAL
 from cloudcore.network.reachability import (
+    EVERYTHING,
     Outside,
     Place,
     Traffic,
@@ -123,7 +124,7 @@ class OneReachability(ResponseBody):
 
 
 class _Found(NamedTuple):
-    """A VPC's plan, and references to the resources that the plan has by id."""
+    """A VPC's plan, and references to resources, of which the plan has only the ids."""
 
     plan: VpcPlan
     names: Mapping[str, ResourceRef]
@@ -244,7 +245,7 @@ def _flows(told: Sequence[Place]) -> Sequence[ReachableFlow]:
 
 
 def _traffic(traffic: Traffic) -> Sequence[ReachableTraffic]:
-    if traffic.is_everything:
+    if traffic == EVERYTHING:
         return [ReachableTraffic(protocol="all", ports=None)]
     return [
         ReachableTraffic(protocol=kind, ports=_ports(kind, ranges))

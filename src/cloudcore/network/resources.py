@@ -72,9 +72,7 @@ def check_vpc(new: Vpc, old: Vpc | None, _now: int) -> Vpc:
         return new
     ipv6 = new.cidr_ipv6
     return structs.replace(
-        new,
-        cidr_ipv4=vpc_ipv4(new.cidr_ipv4),
-        cidr_ipv6=None if ipv6 is None else vpc_ipv6(ipv6),
+        new, cidr_ipv4=vpc_ipv4(new.cidr_ipv4), cidr_ipv6=None if ipv6 is None else vpc_ipv6(ipv6)
     )
 
 

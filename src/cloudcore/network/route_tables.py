@@ -81,7 +81,8 @@ async def _resolve(ctx: RequestContext, given: Sequence[GivenRoute] | None) -> M
 async def _gateway(ctx: RequestContext, field: str, reference: str) -> tuple[Rows[Any], Reference]:
     """Return the gateway that `reference` refers to, and the rows of its kind.
 
-    Raise `InvalidInput` if it is malformed or a name of two gateways, `NotFound` if there is none.
+    Raise `InvalidInput` if the reference is malformed or names two gateways, `NotFound` if there is
+    no such gateway.
     """
     account_id, region = account_of(ctx), ctx.settings.region
     found = []
@@ -113,7 +114,8 @@ async def _gateway(ctx: RequestContext, field: str, reference: str) -> tuple[Row
 def _with_local(routes: Sequence[StoredRoute], local: Sequence[str]) -> tuple[StoredRoute, ...]:
     """Return the routes, preceded by those to the VPC's own networks, `local`.
 
-    Raise `InvalidInput` if a route to a gateway lies within `local`, or one outside is ``local``.
+    Raise `InvalidInput` if a route to a gateway lies within `local`, or a ``local`` route has
+    another destination.
     """
     given = []
     for each in routes:

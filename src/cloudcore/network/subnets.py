@@ -55,7 +55,7 @@ def _check_networks(tx: Connection, new: Subnet) -> None:
 def _table(tx: Connection, new: Subnet) -> Reference:
     """Return the route table that a subnet names, or by default the main one of its VPC.
 
-    Raise `InvalidInput` if it is of another VPC, `NotFound` if it is gone.
+    Raise `InvalidInput` if the table is of another VPC, `NotFound` if it is gone.
     """
     if new.route_table is None:
         found = rows.main_table(tx, new.account_id, new.vpc.id)

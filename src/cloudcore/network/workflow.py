@@ -49,7 +49,10 @@ async def _apply(
     except RulesRefused as error:
         _log.error("the rules of the VPC %s are refused: %s", found.id, error)
         words = "its machine does not take the rules of the VPC; those before are in force"
-        return StepRetry(change=_degraded, faults=[Problem(RULES_REFUSED, words)])
+        return StepRetry(
+            change=lambda current, _now: structs.replace(current, status="degraded"),
+            faults=[Problem(RULES_REFUSED, words)],
+        )
 
     def applied(current: Vpc, _now: int) -> Vpc:
         return structs.replace(current, status="active", applied=generation)
@@ -62,10 +65,6 @@ async def _remove(
 ) -> StepDone[Vpc] | StepRetry[Vpc]:
     await needs.driver.remove(found.id)
     return StepDone()
-
-
-def _degraded(current: Vpc, _now: int) -> Vpc:
-    return structs.replace(current, status="degraded")
 
 
 async def _apply_newest(needs: NetworkNeeds, account_id: str, vpc_id: str) -> int:
@@ -139,9 +138,10 @@ def removal_of(part: Rows[P]) -> Callable[[Connection, P, int], None]:
 
 
 def wake_vpc(tx: Connection, account_id: str, vpc_id: str, now: int) -> None:
-    """Have the machine of a VPC apply a change after `tx` is committed.
+    """Count a change of a VPC, and wake the workflow that applies the change once `tx` commits.
 
-    Until `tx` ends, this locks all of the VPC, so later readers see the change.
+    Until `tx` ends, this locks all of the VPC, so the next transaction that locks it sees the
+    change.
     """
     rows.bump(tx, account_id, vpc_id)
     found = rows.VPCS.find(tx, account_id, vpc_id)

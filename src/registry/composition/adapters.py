@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from cryptography import x509
 
-from cloudcore.certificate.authority import microseconds, pem
+from cloudcore.certificate.authority import pem
 from cloudcore.certificate.embedded import EmbeddedAuthority, list_authorities
 from cloudcore.certificate.keys import new_private_key
 from cloudcore.databases.needs import ServerCertificate
@@ -61,14 +61,12 @@ class InstallAuthority:
         """Issue a certificate for names and addresses, with a new key."""
         key = new_private_key("ecdsa-p256")
         chain = await self._embedded.issue(signing_request(key, names), names)
-        made = x509.load_der_x509_certificate(chain.certificate)
         found = await self._database.read(list_authorities)
         roots = (each.certificate for each in found if each.role == "root")
         return ServerCertificate(
             chain_pem=_pem(chain.certificate, *chain.issuers),
             key_pem=key_pem(key).decode(),
             ca_pem=_pem(*roots),
-            expires_at=microseconds(made.not_valid_after_utc),
         )
 
 

@@ -11,10 +11,11 @@ from pathlib import Path
 
 @contextmanager
 def held(path: Path, *, shared: bool = False, wait: bool = True) -> Iterator[bool]:
-    """Hold a lock in the block; yield True.
+    """Hold a lock during the block, and yield True.
 
-    Without `wait`, yield False and hold nothing if another process holds the lock. Blocks while it
-    waits. An exclusive holder may delete the file; a waiter then creates it again.
+    If another process holds the lock, block the thread until it is free; without `wait`, yield
+    False instead, and hold nothing. An exclusive holder may delete the file; a waiter then creates
+    the file again.
     """
     kind = (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | (0 if wait else fcntl.LOCK_NB)
     while True:

@@ -65,7 +65,7 @@ class ReadImage(NamedTuple):
     layers: Sequence[WantedLayer]
     """The lowest layer first."""
     config: ImageConfig
-    """With user 0, which the caller replaces by the ids of `user`."""
+    """With user 0, which the caller replaces with the ids of `user`."""
     user: str
     """Such as ``web:www``; empty for user 0."""
 
@@ -133,7 +133,9 @@ def _check_texts(config: ImageConfig) -> None:
 
 
 def find_user(user: str, layers: Sequence[Path]) -> ImageUser:
-    """Return the ids of ``user[:group]``, each a name or a number, from the image's files. Blocks.
+    """Return the ids of ``user[:group]``, each a name or a number, from the image's files.
+
+    This blocks while it reads the files.
 
     Raise `ImageRefused` if the image has no such name, or a number is too high.
     """
@@ -186,8 +188,8 @@ def _read(layers: Sequence[Path], name: str) -> bytes:
         try:
             return _read_file(folder, name)
         except FileNotFoundError:
-            if _hides_below(folder):
-                return b""
+            if any(each.endswith(".overlay.opaque") for each in os.listxattr(folder)):
+                return b""  # lower layers are hidden
         finally:
             os.close(folder)
     return b""
@@ -199,7 +201,3 @@ def _read_file(folder: int, name: str) -> bytes:
     opened = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=folder)
     with os.fdopen(opened, "rb") as file:
         return file.read(_MOST_PASSWD)
-
-
-def _hides_below(folder: int) -> bool:
-    return any(each.endswith(".overlay.opaque") for each in os.listxattr(folder))

@@ -83,7 +83,7 @@ async def _find_image(pull: Pull, reference: str | Digest) -> tuple[StoredManife
     """Return the image to which a reference leads, through indexes if necessary."""
     for _ in range(_MOST_INDEXES + 1):
         stored = await pull.manifest(reference)
-        if len(stored.body) > MAX_CONFIGURATION_BYTES:  # a parser would hold up others
+        if len(stored.body) > MAX_CONFIGURATION_BYTES:  # parsing it would block other requests
             raise ImageRefused(f"its manifest has more than {MAX_CONFIGURATION_BYTES} bytes")
         try:
             manifest = parse_manifest(stored.body, stored.media_type, is_stored=True)
@@ -165,7 +165,7 @@ class Pull:
         """
         try:
             found = await pull_manifest(self.ctx, self.name, reference)
-        except (NotFound, AccessDenied) as error:  # of a KMS key that may not be used
+        except (NotFound, AccessDenied) as error:  # denied: a KMS key may not be used
             raise ImageRefused(f"{self.name} has no image {reference}: {error.message}") from None
         if self.counts:
             self.ctx.pulls.note(found.id)
@@ -173,10 +173,10 @@ class Pull:
 
     @asynccontextmanager
     async def blob(self, digest: str) -> AsyncIterator[AsyncIterator[bytes]]:
-        """Open a blob that the repository has; yield its bytes.
+        """Open a blob of the repository; yield an iterator over the blob's bytes.
 
-        Raise `ImageRefused` if the repository does not have it, or it is damaged; `Unavailable` if
-        it cannot be read now.
+        Raise `ImageRefused` if the repository has no such blob, or the blob is damaged;
+        `Unavailable` if it cannot be read now.
         """
         ctx, name, wanted = self.ctx, self.name, Digest.parse(digest)
         found: reading.FoundBlob | FedBlob

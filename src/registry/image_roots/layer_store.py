@@ -1,6 +1,6 @@
 """The layers of images on this machine, each unpacked once, and shared by images.
 
-    layers/<diff id>/tree             the files, as overlayfs takes a lower layer
+    layers/<diff id>/tree             the files, in the form of a lower layer of overlayfs
     layers/<diff id>/blobs/<digest>   names a blob that is known to unpack to this layer
     layers/<diff id>/size.json        bytes and entries that were unpacked
     images/<digest>                   the layers of an image
@@ -72,10 +72,10 @@ class LayerStore:
         most_bytes: int = MOST_BYTES,
         most_entries: int = MOST_ENTRIES,
     ) -> None:
-        """Store layers in `folder`; with `first_uid`, which needs root, ids of files start there.
+        """Store layers in `folder`, which is created when needed.
 
-        The folder is created when needed; all layers in it must be unpacked with the same
-        `first_uid`.
+        With `first_uid`, which needs root, user and group ids of files start at that id. All layers
+        in the folder must be unpacked with the same `first_uid`.
         """
         self._folder = folder
         self._first_uid = first_uid
@@ -114,19 +114,19 @@ class LayerStore:
                         f"the image has more than {self._most.bytes} bytes unpacked, or more than"
                         f" {self._most.entries} entries"
                     )
-        # Of a layer that an image has twice, what the lower one has the upper one has too.
+        # If an image has a layer twice, the lower one adds nothing: the upper one has its files.
         last = list(dict.fromkeys(each.diff_id for each in reversed(wanted)))
         return [self._layers / each / "tree" for each in reversed(last)]
 
     def keep_only(self, digests: Iterable[str]) -> None:
-        """Remove layers that none of these images has, and files left by dead processes. Blocks.
+        """Remove layers that none of these images has, and files left by dead processes.
 
-        An image that is being unpacked stays; any other image that is not named is removed by the
-        second such call in a row.
+        An image that is being unpacked stays. Any other image is removed by the second call in a
+        row that does not name it. This blocks while it deletes files.
         """
         if not self._folder.exists():
             return
-        self.make_folders()  # a death may have come between them
+        self.make_folders()  # a process may have been killed before it had made all
         named = {each.removeprefix("sha256:") for each in digests}
         for image in [each for each in self._images.iterdir() if not each.suffix]:
             self._keep_image(image, is_named=image.name in named)
@@ -261,7 +261,7 @@ async def _answer(program: asyncio.subprocess.Process) -> dict[str, Any]:
 
 @asynccontextmanager
 async def _in_thread(block: AbstractContextManager[None]) -> AsyncIterator[None]:
-    """Enter and leave a blocking context manager in a thread."""
+    """Enter a context manager in a thread, as entering blocks; leave the context manager here."""
     await asyncio.to_thread(block.__enter__)
     try:
         yield

@@ -1,4 +1,4 @@
-"""Write the entries of a layer below a folder, as overlayfs takes a lower layer.
+"""Write the entries of a layer below a folder, in the form of a lower layer of overlayfs.
 
 Every name is opened relative to its folder, and no symbolic link is ever followed, so that no entry
 can reach anything outside. Part of the program `unpack`.
@@ -31,8 +31,8 @@ class LayerTree:
     def __init__(self, root: int, first_uid: int | None) -> None:
         """Write below the folder with the descriptor `root`.
 
-        With `first_uid`, for which this process must be root, ids of files start there; without it,
-        this user owns all files, and can read, write and remove them.
+        With `first_uid`, for which this process must be root, user and group ids of files start at
+        that id. Without it, this user owns all files, and can read, write and remove them.
         """
         self._root = root
         self._first = first_uid
@@ -137,7 +137,7 @@ class LayerTree:
             self._hide_below(parent)
             return
         if name.startswith(_META):
-            return  # of AUFS, about itself
+            return  # AUFS's own metadata
         hidden = name.removeprefix(_WHITEOUT)
         if hidden in (b"", b".", b".."):
             raise LayerRefused(f"{_named(entry.path)} is a whiteout of no name")

@@ -56,10 +56,6 @@ class Task(NamedTuple):
     most_entries: int
 
 
-class DiskFull(Exception):
-    """The disk has no room for the layer."""
-
-
 def main() -> None:
     """Unpack the layer that the first argument describes."""
     task = Task(**json.loads(sys.argv[1]))
@@ -72,8 +68,6 @@ def main() -> None:
         _unpack(task)
     except LayerRefused as refused:
         _say("refused", words=str(refused))
-    except DiskFull:
-        _say("failed", words="the disk of this machine is full")
     except OSError as error:
         full = error.errno in _FULL
         _say("failed", words="the disk of this machine is full" if full else f"{error.strerror}")
@@ -158,7 +152,7 @@ class _Room:
         self._parts = 0
 
     def take(self, part: T) -> T:
-        """Return `part` unchanged; raise `DiskFull` if there is too little space left."""
+        """Return `part` unchanged; raise `OSError` (ENOSPC) if there is too little space left."""
         if self._parts % _LOOK_PARTS == 0:
             self._look()
         self._parts += 1
@@ -167,10 +161,9 @@ class _Room:
     def _look(self) -> None:
         disk = os.fstatvfs(self._folder)
         reserved = min(disk.f_blocks * disk.f_frsize // _RESERVED_PART, _RESERVED_BYTES)
-        if disk.f_bavail * disk.f_frsize < reserved:
-            raise DiskFull
-        if disk.f_files and disk.f_favail < disk.f_files // _RESERVED_PART:
-            raise DiskFull
+        has_files = not disk.f_files or disk.f_favail >= disk.f_files // _RESERVED_PART
+        if disk.f_bavail * disk.f_frsize < reserved or not has_files:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
 def _flush(folder: Path) -> None:

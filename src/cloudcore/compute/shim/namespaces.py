@@ -2,8 +2,8 @@
 
 The metadata service is at the shim's end of that link, so port 80 is free for the instance's
 program on all its addresses. Nothing else listens at that end, and nothing is routed further: over
-the link an instance reaches neither other instances nor the machine, and they do not reach the
-metadata service.
+the link an instance reaches neither other instances nor the machine, and neither of them reaches
+the metadata service.
 
 The kernel limits some resources for each user, such as instances of inotify and bytes of message
 queues, and also charges them to the user who created the namespace (`user_namespaces(7)`,
@@ -38,7 +38,9 @@ def separate() -> None:
 
     The instance's namespace has its own loopback, and its programs may listen on any port.
     """
-    _hold(INSTANCE_FD)
+    own = os.open("/proc/self/ns/net", os.O_RDONLY)
+    os.dup2(own, INSTANCE_FD, inheritable=False)
+    os.close(own)
     Path("/proc/sys/net/ipv4/ip_unprivileged_port_start").write_text("0", "ascii")
     run("ip", "link", "set", "lo", "up")
     _checked(LIBC.unshare(_CLONE_NEWNET))
@@ -87,12 +89,6 @@ def port_of_instance(port: int) -> socket.socket:
     with contextlib.suppress(BlockingIOError):
         made.connect(("127.0.0.1", port))
     return made
-
-
-def _hold(number: int) -> None:
-    opened = os.open("/proc/self/ns/net", os.O_RDONLY)
-    os.dup2(opened, number, inheritable=False)
-    os.close(opened)
 
 
 def _checked(result: int) -> None:
@@ -145,7 +141,7 @@ def hold_users(users: Users) -> None:
 
 
 def bound_share() -> None:
-    """Lower this user's limits for one instance, as this user creates the namespaces of all."""
+    """Lower this user's limits to the share of one instance: all instances run as this user."""
     Path("/proc/sys/user/max_inotify_instances").write_text(str(SHARED_WATCHERS), "ascii")
     hard = resource.getrlimit(_RLIMIT_MSGQUEUE)[1]
     most = SHARED_QUEUE_BYTES if hard == resource.RLIM_INFINITY else min(SHARED_QUEUE_BYTES, hard)

@@ -39,19 +39,13 @@ PID_FILE: Final = "program.pid"
 """The file to which `runc` writes the id of the program's process."""
 
 
-def start_by_runc(argv: Sequence[str], output: int) -> Program:
+def _start_by_runc(argv: Sequence[str], output: int) -> Program:
     """Start a program with `runc run --detach`; the program becomes a child of this process."""
     runtime = start_process(argv, output, (USERS_FD,), within=namespaces.in_instance)
     if runtime.wait():
         raise CommandFailed(f"runc ended with {runtime.returncode}")
     pid = int(Path(PID_FILE).read_text("ascii"))
     return Program(os.pidfd_open(pid), pid)
-
-
-def start_in_instance(argv: Sequence[str], output: int, groups: Sequence[str]) -> Program:
-    """Start a program with `bwrap`, in the instance's network namespace."""
-    files = {SECCOMP_FD: SECCOMP_FILE, OPTIONS_FD: OPTIONS_FILE}
-    return start_by_bubblewrap(argv, output, groups, files=files, within=namespaces.in_instance)
 
 
 _CHUNK: int = 32_768
@@ -114,7 +108,7 @@ def main() -> None:
 
 
 class InstanceShim(Shim):
-    """The shim of one instance: its order, its processes and its state."""
+    """The shim of one instance: its instructions (``order.json``), its processes and its state."""
 
     def __init__(self, order: dict[str, Any]) -> None:
         """Record this process's id now: later, /proc shows only the new namespace."""
@@ -144,8 +138,10 @@ class InstanceShim(Shim):
         """Start the instance's program."""
         argv = self._order["launch"]
         if self._order["runtime"] == "runc":
-            return start_by_runc(argv, self._writer)
-        return start_in_instance(argv, self._writer, self._order["groups"])
+            return _start_by_runc(argv, self._writer)
+        groups, files = self._order["groups"], {SECCOMP_FD: SECCOMP_FILE, OPTIONS_FD: OPTIONS_FILE}
+        inside = namespaces.in_instance
+        return start_by_bubblewrap(argv, self._writer, groups, files=files, within=inside)
 
     def obey(self, word: str) -> None:
         """At the word ``go``, start the program unless it has been started; ignore other words."""

@@ -3,9 +3,9 @@
 `driver`: parameter and result types.
 `bucket_archive`: makes and restores backups: by `pgbackrest` for servers that run here, by
     pg_basebackup (`basebackups`) for registered ones.
-`bucket_files`: files of a cluster in its bucket, and S3 keys of one cluster for programs.
+`bucket_files`: reads and writes the files of a cluster in its bucket; issues S3 keys for them.
 `s3_bridge`: a relay that adds TLS, through which programs reach a bucket.
-`wal`: moves WAL between a server's spool and its bucket.
+`wal`: moves WAL between the spool folder of a server and the bucket.
 
 `s3_bridge_program` and `unpacking` run as separate programs and import only the standard library.
 """

@@ -1,8 +1,8 @@
 """Backups of registered clusters by pg_basebackup, each one compressed tar in the bucket.
 
 Beside each tar is a note, written last and deleted first: a backup with a note is complete, and a
-tar without a note is ignored. The server decides the content of the tar; the backup's manifest is
-checked when the backup is restored.
+tar without a note is ignored. The content of a tar is untrusted, as it comes from a server that
+runs elsewhere. A restore checks the files against the backup's manifest.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _Count = Annotated[int, msgspec.Meta(ge=0, le=1 << 60)]
 
 
 class _Note(msgspec.Struct, frozen=True):
-    """The note beside a backup; it is untrusted, like all files in the bucket."""
+    """The note beside the tar of a backup; it is untrusted, like all files in the bucket."""
 
     size_bytes: _Count
     stored_bytes: _Count
@@ -66,7 +66,8 @@ class BaseBackups:
     ) -> ListedBackup:
         """Back up a server and return the backup; call `on_progress` with the percentage done.
 
-        Raise `BackupFailed`, or `BackupProgramMissing` if this machine has no pg_basebackup.
+        Raise `BackupFailed` if the server or the bucket fails, `BackupProgramMissing` if this
+        machine has no pg_basebackup for the server's version.
         """
         assert target.endpoint is not None
         needs, begun = self.storage, self.storage.clock()
@@ -85,7 +86,10 @@ class BaseBackups:
         return _listed(backup_id, note)
 
     async def listed(self, target: BackupTarget) -> Sequence[ListedBackup]:
-        """Return the backups that have notes, oldest first."""
+        """Return the backups that have readable notes, oldest first.
+
+        Raise `BackupFailed` if the bucket cannot be read.
+        """
         bucket = await bucket_files.find_bucket(self.storage, target)
         found = []
         for entry in await bucket_files.list_files(self.storage, bucket, _folder(target)):
@@ -101,7 +105,7 @@ class BaseBackups:
         return sorted(found, key=lambda each: each.completed_at)
 
     async def remove(self, target: BackupTarget, labels: Sequence[str]) -> None:
-        """Delete backups, the notes first."""
+        """Delete the backups with these labels: of each, first the note, then the tar."""
         bucket = await bucket_files.find_bucket(self.storage, target)
         for label in labels:
             for kind in ("json", "tar.gz"):
@@ -110,7 +114,7 @@ class BaseBackups:
     async def restore(
         self, target: BackupTarget, into: Path, user: User, label: str, most: int
     ) -> None:
-        """Unpack a backup of at most `most` bytes into an empty folder, and check its manifest.
+        """Unpack a backup of at most `most` bytes into an empty folder, and check it.
 
         Raise `BackupFailed` if the backup is larger, cannot be read, or differs from its manifest.
         """
@@ -152,7 +156,11 @@ class BaseBackups:
             raise BackupFailed(f"the backup is not what its manifest says: {ended.said}")
 
     async def _command(self, endpoint: RegisteredEndpoint, program: str) -> ConfinedProgram:
-        """Return a pg_basebackup command that connects only to checked addresses."""
+        """Return the command of pg_basebackup, whose path is `program`, for a server.
+
+        It connects only to the addresses that were checked here. Raise `BackupFailed` if the server
+        has no address, or a forbidden one.
+        """
         try:
             addresses = await addresses_of(endpoint.host, endpoint.port, self.networks)
         except EndpointUnreachable as error:
@@ -178,7 +186,7 @@ class BaseBackups:
 
 
 class _Output:
-    """The output of pg_basebackup; reading the end raises `BackupFailed` if the program failed."""
+    """Reads the output of pg_basebackup; raises `BackupFailed` at its end if the program failed."""
 
     def __init__(
         self, process: asyncio.subprocess.Process, on_progress: Callable[[int], None]
@@ -186,7 +194,6 @@ class _Output:
         self.size_bytes = 0
         self._process = process
         self._on_progress = on_progress
-        self._told = 0
         self._said: deque[str] = deque(maxlen=_LAST_LINES)
         self._following = asyncio.create_task(self._follow())
 
@@ -202,7 +209,7 @@ class _Output:
         return data
 
     async def _follow(self) -> None:
-        """Read what the program prints, its progress and its errors, to the end."""
+        """Read standard error to its end: report the progress, and keep the last other lines."""
         assert self._process.stderr is not None
         while line := await self._process.stderr.readline():
             text = line.decode(errors="replace").rstrip()
@@ -211,9 +218,7 @@ class _Output:
                 self._said.append(text[:500])
                 continue
             self.size_bytes = int(found[2]) * 1024
-            if self._told < int(found[3]) < 100:
-                self._told = int(found[3])
-                self._on_progress(self._told)
+            self._on_progress(int(found[3]))
 
 
 def program(version: int, name: str) -> str:

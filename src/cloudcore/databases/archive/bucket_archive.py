@@ -25,7 +25,6 @@ from cloudcore.databases.archive.driver import (
     BackupTarget,
     BucketGone,
     ListedBackup,
-    PushedWal,
     Recovery,
 )
 from cloudcore.databases.archive.pgbackrest import (
@@ -48,11 +47,11 @@ _PATIENCE_SECONDS: Final = 150
 """How long to wait for WAL that is not in the bucket yet: a server archives within a minute of a
 change."""
 Places = Callable[[BackupTarget], ServerPlace]
-"""Returns the folders of the server of a managed cluster on this machine."""
+"""Returns the paths of a managed cluster's server on this machine."""
 
 
 class BucketArchive:
-    """Makes, lists, deletes and restores backups in buckets; it reads and writes no rows.
+    """Makes, lists, deletes and restores backups in buckets; its callers store rows about them.
 
     Each call may be repeated after the service was killed at any point. A failed call raises
     `BackupFailed`, or `BackupProgramMissing` if a program or a setting is missing.
@@ -69,7 +68,8 @@ class BucketArchive:
     ) -> None:
         """Store the dependencies; `bridge` is None if the install has no S3 endpoint.
 
-        Registered servers may be in `networks`, besides the public internet.
+        `folder` is for lock files. Registered servers may be in `networks`, besides the public
+        internet.
         """
         self._storage = storage
         self._base_backups = BaseBackups(storage, networks)
@@ -100,14 +100,22 @@ class BucketArchive:
 
         Before calling this again for the same backup, look for `backup_id` in `listed`.
         `on_progress` is called with the percentage done, 0 to 100, ascending. The caller must push
-        WAL meanwhile. A requested incremental backup never becomes a base.
+        WAL meanwhile. An incremental backup without a base fails; no base is made instead.
         """
         self.check(target, kind)
+        told = 0
+
+        def ascending(percent: int) -> None:
+            nonlocal told
+            if told < percent < 100:  # at 100, WAL is still missing
+                told = percent
+                on_progress(percent)
+
         if target.type == "registered":
-            made = await self._base_backups.back_up(target, backup_id, on_progress)
+            made = await self._base_backups.back_up(target, backup_id, ascending)
         else:
             async with self._opened().changing(target) as repository:
-                made = await repository.back_up(backup_id, kind, self._places(target), on_progress)
+                made = await repository.back_up(backup_id, kind, self._places(target), ascending)
         on_progress(100)
         return made
 
@@ -118,7 +126,10 @@ class BucketArchive:
         return await (await self._opened().shared(target)).backups()
 
     async def remove(self, target: BackupTarget, labels: Sequence[str]) -> None:
-        """Delete backups with the incremental ones that need them; ignore those already gone."""
+        """Delete the backups with these labels, and the incremental ones that need them.
+
+        Labels of backups that are gone are ignored.
+        """
         if target.type == "registered":
             await self._base_backups.remove(target, labels)
             return
@@ -127,7 +138,7 @@ class BucketArchive:
                 await repository.expire(label)
 
     async def remove_all(self, target: BackupTarget) -> None:
-        """Delete all backups and all WAL of a cluster."""
+        """Delete all backups and all WAL of a cluster, and the role that could access them."""
         with suppress(BucketGone):  # then nothing is left in it
             bucket = await find_bucket(self._storage, target)
             await delete_files(self._storage, bucket, folder_of(target.cluster_id))
@@ -143,20 +154,21 @@ class BucketArchive:
         target_time: int | None,
         max_bytes: int,
     ) -> Recovery:
-        """Replace the content of a folder by the files of a backup; return how to recover from it.
+        """Replace the content of a folder with the files of a backup.
 
-        `target` is the cluster that was backed up, `label` names the backup, and `target_time` is
-        when the recovery is to end (None: as soon as the files are consistent). The files will
-        belong to `user`. They are untrusted: anyone who may write to the bucket may have changed
-        them.
+        Return how far the server must recover. `target` is the cluster that was backed up, `label`
+        names the backup, and `target_time` is when the recovery is to end (None: as soon as the
+        files are consistent). The files will belong to `user`. They are untrusted: anyone who may
+        write to the bucket may have changed them.
 
-        Raise `BackupFailed` if they have more than `max_bytes`, or more than the disk has room for.
+        Raise `BackupFailed` if there is no such backup, the bucket cannot be read, or the files
+        have more than `max_bytes`, or more than the disk has room for.
         """
         found = [each for each in await self.listed(target) if each.label == label]
         if not found:
             raise BackupFailed("the bucket has no such backup")
         await asyncio.to_thread(_empty, into)
-        most = min(max_bytes, _room(into))
+        most = min(max_bytes, int(shutil.disk_usage(into).free * (1 - _SPARE)))
         if found[0].size_bytes > most:
             size = found[0].size_bytes
             raise BackupFailed(f"the backup has {size} bytes, and there is room for {most} here")
@@ -182,17 +194,18 @@ class BucketArchive:
         ):
             yield
 
-    async def push_wal(self, target: BackupTarget, spool: Path) -> PushedWal:
+    async def push_wal(self, target: BackupTarget, spool: Path) -> str | None:
         """Move the WAL in the spool of a managed server to the bucket, oldest first.
 
-        If a file cannot be moved, it stays for the next call, and the result has the error.
+        If a file cannot be moved, it stays for the next call: return the error. Otherwise return
+        None.
         """
         if not wal.has_files(spool):
-            return PushedWal(0, None)
+            return None
         try:
             repository = await self._opened().shared(target)
         except BackupFailed as error:
-            return PushedWal(0, str(error))
+            return str(error)
         return await wal.push(repository, spool, self._places(target))
 
     def _for_one_restore(
@@ -213,11 +226,6 @@ class BucketArchive:
         return self._repositories
 
 
-def _room(folder: Path) -> int:
-    """Return the number of bytes that a restore may write to the disk of a folder."""
-    return int(shutil.disk_usage(folder).free * (1 - _SPARE))
-
-
 def _empty(folder: Path) -> None:
     for each in folder.iterdir():
         if each.is_dir() and not each.is_symlink():
@@ -227,17 +235,18 @@ def _empty(folder: Path) -> None:
 
 
 async def _within(most: int, folder: Path, running: Coroutine[object, object, None]) -> None:
-    """Run `running`, which fills a folder; raise `BackupFailed` once it has over `most` bytes."""
+    """Run `running`, which fills `folder`; raise `BackupFailed` once that has over `most` bytes."""
     run = asyncio.create_task(running)
+    is_done = False
     try:
-        while not run.done():
-            begun = time.monotonic()
+        while not is_done:
+            is_done, begun = run.done(), time.monotonic()
             if (await asyncio.to_thread(size_of, folder) or 0) > most:
                 raise BackupFailed(f"the backup has more than {most} bytes")
-            pause = max(_MEASURE_SECONDS, 10 * (time.monotonic() - begun))  # a walk over all files
+            pause = max(
+                _MEASURE_SECONDS, 10 * (time.monotonic() - begun)
+            )  # it walks over all files
             await asyncio.wait([run], timeout=pause)
-        if (await asyncio.to_thread(size_of, folder) or 0) > most:
-            raise BackupFailed(f"the backup has more than {most} bytes")
         await run
     finally:
         run.cancel()

@@ -1,6 +1,6 @@
 """Files of a cluster in its bucket, and S3 keys that allow access to these files alone.
 
-Files are read and written in the name of the bucket's account, so its quota and the KMS key of the
+Files are read and written as the bucket's account, so the account's quota and the KMS key of the
 bucket apply to backups as to other objects. The S3 keys belong to a session of a role that the
 platform makes in the account for each cluster. Each run of a backup program has its own session,
 which ends with the run; all pushes of WAL share one session.
@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import aclosing, asynccontextmanager
+from contextlib import aclosing, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple, Protocol, TypeVar
 
@@ -119,7 +119,7 @@ async def store(needs: StorageNeeds, bucket: Bucket, key: str, source: ByteSourc
 async def read(needs: StorageNeeds, bucket: Bucket, key: str) -> AsyncIterator[bytes]:
     """Yield the bytes of an object.
 
-    Raise `PlatformError` if it does not exist, its KMS key is unusable, or the store failed.
+    Raise `PlatformError` if there is no such object, its KMS key is unusable, or the store failed.
     """
     found = await object_reads.find_object(needs, bucket, key)
     async with aclosing(await object_reads.open_object(needs, found)) as opened:
@@ -127,11 +127,9 @@ async def read(needs: StorageNeeds, bucket: Bucket, key: str) -> AsyncIterator[b
             yield part
 
 
-def _abort(tx: object, bucket: Bucket, upload_id: str, now: int) -> None:
-    try:
-        multipart.abort_upload(tx, bucket, upload_id, now)  # type: ignore[arg-type]
-    except PlatformError:  # it is complete after all, or the bucket is gone
-        return
+def _abort(tx: Connection, bucket: Bucket, upload_id: str, now: int) -> None:
+    with suppress(PlatformError):  # it is complete after all, or the bucket is gone
+        multipart.abort_upload(tx, bucket, upload_id, now)
 
 
 class _Part:
@@ -231,7 +229,7 @@ class BucketAccess:
         return Keys(bucket, session)
 
     async def _role_id(self, target: BackupTarget, bucket: Bucket) -> str:
-        """Return the id of a cluster's role; the first call in a process makes or updates it."""
+        """Return the id of a cluster's role, which the first call in a process makes or updates."""
         known = self._role_ids.get(target.cluster_id)
         if known is None:
             known = await self.storage.database.write(
@@ -252,7 +250,7 @@ _NOTHING: Final[Mapping[str, object]] = {
 
 
 def policy_of(bucket: Bucket, cluster_id: str) -> Mapping[str, object]:
-    """Return the policy of the role: read and write its cluster's files, and list the bucket."""
+    """Return a policy that allows access to the files of one cluster, and listing the bucket."""
     below = f"{bucket.crn}/{folder_of(cluster_id)}*"
     files = ("GetObject", "PutObject", "DeleteObject", "AbortMultipartUpload")
     statements = [

@@ -95,15 +95,6 @@ class Recovery(NamedTuple):
     """Replay all WAL of the archive, whatever `target_time` is."""
 
 
-class PushedWal(NamedTuple):
-    """The result of `BucketArchive.push_wal`."""
-
-    pushed: int
-    """How many files were moved to the bucket."""
-    error: str | None
-    """Why the next file could not be moved; None if no move failed."""
-
-
 def archive_command(spool: str, most: int = SPOOL_FILES) -> str:
     """Return a server's ``archive_command``; `spool` is the path that the server sees.
 
@@ -120,7 +111,10 @@ def archive_command(spool: str, most: int = SPOOL_FILES) -> str:
 
 
 def restore_command(spool: str) -> str:
-    """Return a recovering server's ``restore_command``; `spool` is a path that the server sees."""
+    """Return a recovering server's ``restore_command``; `spool` is the path that the server sees.
+
+    The command waits until the requested file, or ``NAME.absent``, is in the spool.
+    """
     given = f"{spool}/{GIVEN}/%f"
     return (
         f": >{spool}/{WANTED}/%f; "

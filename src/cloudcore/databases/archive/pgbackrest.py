@@ -58,8 +58,6 @@ _PERCENT: Final = re.compile(r", ([0-9]{1,3})(?:\.[0-9]{1,3})?%\)")
 _LABEL: Final = re.compile(r"[0-9]{8}-[0-9]{6}F(?:_[0-9]{8}-[0-9]{6}I)?")
 _ALL: Final = "9999999"
 """More base backups than there can be, so that `expire` deletes only the one named by `--set`."""
-_ALMOST: Final = 99
-"""The progress in percent when all files are stored, but their WAL is not."""
 _NOISE: Final = re.compile(r"P[0-9]{2} +(?:DETAIL|INFO): |\s*(?:\*\*\* |<\?xml|[a-z0-9-]+: )")
 """Lines that do not say why a run failed: progress, counters and HTTP headers."""
 _S3_ERROR: Final = re.compile(r"<Error><Code>([^<]*)</Code><Message>([^<]*)</Message>.*")
@@ -81,7 +79,6 @@ class ServerPlace(NamedTuple):
     port: int = 0
     """The port in the name of the socket."""
     data_inside: str = DATA_INSIDE
-    superuser: str = SUPERUSER
 
 
 class _Timestamp(msgspec.Struct):
@@ -153,8 +150,9 @@ class BackupRepository:
     ) -> ProgramResult:
         """Run a pgBackRest command to its end; return its exit status and last lines.
 
-        `each_line` is called with each line of its output. pgBackRest may write only to `wal`, a
-        folder that it sees as ``/wal``, and, with `writes`, to the data folder of `place`.
+        With `place`, it runs as that server's user and sees that server's data and socket.
+        `each_line` is called with each line of output. pgBackRest may write only to `wal`, a folder
+        that it sees as ``/wal``, and, with `writes`, to the data folder of `place`.
         """
         said = deque[str](maxlen=_KEPT_LINES)
 
@@ -224,7 +222,7 @@ class BackupRepository:
         except msgspec.DecodeError as error:
             raise BackupFailed(f"what the bucket says of its backups is odd: {error}") from None
         for status in (each for stanza in stanzas for each in _statuses(stanza)):
-            if status.code not in _READ:  # then, too, the exit status is 0, but nothing is listed
+            if status.code not in _READ:  # the exit status is 0 then, too, but nothing is listed
                 words = self._told(status.message.splitlines())
                 raise BackupFailed(f"pgBackRest cannot read the bucket: {words}")
         return stanzas
@@ -242,8 +240,8 @@ class BackupRepository:
     ) -> ListedBackup:
         """Back up a running server; return the new backup.
 
-        Raise `BackupFailed` if the run failed, or an incremental backup was requested and has no
-        base: then pgBackRest would make, or has made, a base instead.
+        Raise `BackupFailed` if the run failed, the server's data have a link, or an incremental
+        backup has no base: pgBackRest makes a base instead, which is deleted.
         """
         stanzas = await self._info()
         if kind == "incremental" and not any(each.backup for each in stanzas):
@@ -256,7 +254,12 @@ class BackupRepository:
             *("--no-expire-auto", "--start-fast", "--archive-copy", "--no-resume"),
             *("--log-level-console=detail", f"--annotation={_ANNOTATION}={backup_id}"),
         )
-        checked(await self.run(*words, place=place, each_line=_Progress(on_progress).read))
+
+        def read(line: str) -> None:
+            if _FILE in line and (found := _PERCENT.search(line)):
+                on_progress(int(found[1]))
+
+        checked(await self.run(*words, place=place, each_line=read))
         made = [each for each in await self.backups() if each.backup_id == backup_id]
         if not made:
             raise BackupFailed("pgBackRest lists no such backup, though it ended well: try again")
@@ -316,21 +319,13 @@ class Repositories:
 
     async def shared(self, target: BackupTarget) -> BackupRepository:
         """Return a repository for reading and for pushing WAL, with shared keys."""
-        keys = await self.access.shared_keys(target)
-        return BackupRepository(
-            cluster_id=target.cluster_id, keys=keys, storage=self.access.storage, bridge=self.bridge
-        )
+        return self._repository(target, await self.access.shared_keys(target))
 
     @asynccontextmanager
     async def opened(self, target: BackupTarget, name: str) -> AsyncIterator[BackupRepository]:
         """Open a repository with keys of its own session `name`, which ends with the block."""
         async with self.access.keys(target, name, KEYS_SECONDS) as keys:
-            yield BackupRepository(
-                cluster_id=target.cluster_id,
-                keys=keys,
-                storage=self.access.storage,
-                bridge=self.bridge,
-            )
+            yield self._repository(target, keys)
 
     @asynccontextmanager
     async def changing(self, target: BackupTarget) -> AsyncIterator[BackupRepository]:
@@ -349,6 +344,11 @@ class Repositories:
                 yield replace(repository, lock=lock)
         finally:
             os.close(lock)
+
+    def _repository(self, target: BackupTarget, keys: Keys) -> BackupRepository:
+        return BackupRepository(
+            cluster_id=target.cluster_id, keys=keys, storage=self.access.storage, bridge=self.bridge
+        )
 
 
 def program() -> str:
@@ -389,7 +389,7 @@ def _of_server(place: ServerPlace) -> str:
         "pg1-path": place.data_inside,
         "pg1-socket-path": _SOCKETS,
         "pg1-port": str(place.port),
-        "pg1-user": place.superuser,
+        "pg1-user": SUPERUSER,
     }
     return f"[{STANZA}]\n" + "".join(f"{name}={value}\n" for name, value in lines.items())
 
@@ -414,18 +414,3 @@ def _listed(found: _Backup) -> ListedBackup | None:
         # `stop` is in whole seconds: the backup may include what was written later in that second.
         completed_at=(found.timestamp.stop + 1) * MICROSECONDS,
     )
-
-
-class _Progress:
-    """Reports each percentage of a backup once."""
-
-    def __init__(self, on_progress: Callable[[int], None]) -> None:
-        self._on_progress = on_progress
-        self._told = 0
-
-    def read(self, line: str) -> None:
-        """Report the percentage in a line of the log, if there is one."""
-        found = _PERCENT.search(line) if _FILE in line else None
-        if found is not None and self._told < int(found[1]) <= _ALMOST:
-            self._told = int(found[1])
-            self._on_progress(self._told)

@@ -28,9 +28,7 @@ async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
 
 
 async def _relay(
-    order: dict[str, Any],
-    reader: asyncio.StreamReader,
-    writer: asyncio.StreamWriter,
+    order: dict[str, Any], reader: asyncio.StreamReader, writer: asyncio.StreamWriter
 ) -> None:
     try:
         pinned = _pinned(order["pinned"]) if order["pinned"] else None

@@ -2,8 +2,7 @@
 
 The server owns its spool and may be hostile: it may put links, devices or folders there, and swap
 them at any moment. So nothing in the spool is opened in place. A file is first linked into a folder
-of ours, where its content and type are checked; files for the server are moved into the spool by a
-rename.
+of ours, where its type is checked; files for the server are moved into the spool by a rename.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
-from cloudcore.databases.archive.driver import GIVEN, WANTED, BackupFailed, PushedWal
+from cloudcore.databases.archive.driver import GIVEN, WANTED, BackupFailed
 from cloudcore.databases.archive.pgbackrest import STANZA, BackupRepository, ServerPlace, checked
 from cloudcore.databases.servers.confinement import ProgramResult, User
 from cloudcore.databases.servers.data_folders import open_folder
@@ -42,9 +41,11 @@ class WalMissing(BackupFailed):
     """The bucket has lost WAL that a recovery needs."""
 
 
-async def push(repository: BackupRepository, spool: Path, place: ServerPlace) -> PushedWal:
-    """Move at most 16 files of a spool to the repository, oldest first, until one fails."""
-    pushed = 0
+async def push(repository: BackupRepository, spool: Path, place: ServerPlace) -> str | None:
+    """Move at most 16 files of a spool to the repository, oldest first.
+
+    Return why the next file could not be moved, or None if no move failed.
+    """
     try:
         with open_folder(spool) as folder, _staging(spool, "pushing", place.user) as staging:
             for name in _named(folder)[:_MOST]:
@@ -52,10 +53,9 @@ async def push(repository: BackupRepository, spool: Path, place: ServerPlace) ->
                 await _push_file(repository, staging, name, place)
                 with suppress(FileNotFoundError):
                     os.unlink(name, dir_fd=folder)
-                pushed += 1
     except (BackupFailed, OSError) as error:
-        return PushedWal(pushed, str(error))
-    return PushedWal(pushed, None)
+        return str(error)
+    return None
 
 
 def has_files(spool: Path) -> bool:
@@ -96,7 +96,7 @@ async def serving(
                 )
                 yield
                 giving.cancel()
-        except BaseExceptionGroup as failed:  # of the block or of the giving, whichever came first
+        except BaseExceptionGroup as failed:  # raised by the block or by `_give`
             raise failed.exceptions[0] from None
 
 
@@ -108,7 +108,7 @@ async def _push_file(
         return await repository.run(*words, place=place, wal=staging)
 
     ended = await push()
-    if ended.status != 0 and "stanza-create" in ended.said:  # it says so of a new repository
+    if ended.status != 0 and "stanza-create" in ended.said:  # the error for a new repository
         await repository.create_stanza(place)
         ended = await push()
     checked(ended)
@@ -132,7 +132,7 @@ async def _give(
             failing_since = None
         except WalMissing:
             raise
-        except (OSError, BackupFailed) as error:  # the server waits on, and it is tried again
+        except (OSError, BackupFailed) as error:  # the server keeps waiting: try again
             now = time.monotonic()
             failing_since = now if failing_since is None else failing_since
             if now - failing_since >= _GIVE_UP_SECONDS:
@@ -150,9 +150,9 @@ async def _give_wanted(
     place: ServerPlace,
     is_waited_for: Callable[[str], bool],
 ) -> bool:
-    """Serve the requested files; return True if the repository still lacks some that may arrive.
+    """Serve the requested files; return True if some are not in the repository yet.
 
-    Raise `WalMissing` if it lacks a segment, but has later ones.
+    Raise `WalMissing` if the repository lacks a segment, but has later ones.
     """
     is_waiting = False
     with (
@@ -185,7 +185,7 @@ async def _give_wanted(
 async def _fetched(
     repository: BackupRepository, name: str, place: ServerPlace, staging: Path
 ) -> bool:
-    """Fetch a file from the repository into `staging`; return False if it is not there."""
+    """Fetch a file from the repository into `staging`; return False if the repository lacks it."""
     lines: list[str] = []
     words = "archive-get", f"--stanza={STANZA}", name, f"/wal/{name}"
     ended = await repository.run(*words, place=place, wal=staging, each_line=lines.append)
@@ -205,7 +205,7 @@ async def _newer_than(repository: BackupRepository, name: str) -> str:
 
 @contextmanager
 def _staging(spool: Path, name: str, user: User) -> Iterator[Path]:
-    """Yield an empty folder on the spool's file system that the server cannot see."""
+    """Yield an empty folder, which the server cannot see, on the spool's file system."""
     folder = spool.parent / name
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(mode=0o700)

@@ -9,7 +9,6 @@ from cloudcore.databases.archive.wal import has_files
 from cloudcore.databases.clusters import rows, states
 from cloudcore.databases.clusters.cluster import ARCHIVE_FAILING, Cluster
 from cloudcore.errors import PlatformError
-from cloudcore.nodes.node import Watch
 
 if TYPE_CHECKING:
     from cloudcore.databases.needs import DatabaseNeeds
@@ -18,11 +17,6 @@ if TYPE_CHECKING:
 EVERY_SECONDS: Final = 2
 _FAILING_SECONDS: Final = 300
 """A cluster gets a fault after its WAL could not be pushed for this long."""
-
-
-def wal_watch(needs: DatabaseNeeds, driver: BubblewrapServers) -> Watch:
-    """Return the watch that pushes WAL."""
-    return Watch("the WAL of database clusters", EVERY_SECONDS, WalWatch(needs, driver).turn)
 
 
 class WalWatch:
@@ -45,32 +39,29 @@ class WalWatch:
             if has_files(spool):
                 try:
                     target = states.target_of(needs.keyring, each)
-                    error = (await needs.archive.push_wal(target, spool)).error
+                    error = await needs.archive.push_wal(target, spool)
                 except PlatformError as failed:  # of this cluster; go on with the others
                     error = failed.message
             await self._note(each, error)
 
     async def _note(self, found: Cluster, error: str | None) -> None:
         """Add the fault `ARCHIVE_FAILING` after five minutes of errors; remove it on success."""
-        now = self._needs.clock()
+        needs, now = self._needs, self._needs.clock()
         is_told = any(each.code == ARCHIVE_FAILING for each in found.faults)
         if error is None:
             self._failing.pop(found.id, None)
-            if is_told:
-                await self._observe(found, None, now)
-            return
-        since = self._failing.setdefault(found.id, now)
-        if not is_told and now - since >= _FAILING_SECONDS * MICROSECONDS:
-            await self._observe(found, error, now)
+            is_changed = is_told
+        else:
+            since = self._failing.setdefault(found.id, now)
+            is_changed = not is_told and now - since >= _FAILING_SECONDS * MICROSECONDS
 
-    async def _observe(self, found: Cluster, error: str | None, now: int) -> None:
         def seen(current: Cluster) -> Cluster:
             if error is None:
                 return current.without_faults(ARCHIVE_FAILING)
             words = f"WAL cannot be put into the bucket; the server keeps it meanwhile: {error}"
             return current.with_fault(ARCHIVE_FAILING, words, now)
 
-        needs = self._needs
-        await needs.database.write(
-            states.observe, needs.events, found.account_id, found.id, seen, now
-        )
+        if is_changed:
+            await needs.database.write(
+                states.observe, needs.events, found.account_id, found.id, seen, now
+            )

@@ -96,7 +96,7 @@ def verify(tx: Connection, seen: Backup, now: int) -> Backup:
     Raise `NotFound` if the backup is gone, `Conflict` if it has not succeeded or its machine runs
     no servers.
     """
-    BACKUP_WORK.wake(tx, seen, now)  # first: a step too locks its job, and then the record
+    BACKUP_WORK.wake(tx, seen, now)  # first: steps, too, lock the job before the record
     found = BACKUPS.lock(tx, seen.account_id, seen.id)
     check_succeeded(found)
     if not can_run(tx, found.node, SERVERS_CAPABILITY):

@@ -71,7 +71,7 @@ async def restore_cluster(needs: DatabaseNeeds, found: Cluster) -> None:
     After a crash, the restoration starts over, as no client has connected to the cluster yet.
 
     Raise `BackupFailed` if the backup is gone or cannot be read; `ServerFailed` if the server does
-    not recover, or the bucket does not have the WAL yet that it needs.
+    not recover, or the bucket does not have all the necessary WAL yet.
     """
     source = found.source
     assert source is not None
@@ -90,10 +90,12 @@ async def restore_cluster(needs: DatabaseNeeds, found: Cluster) -> None:
 
 
 async def _archive_until_now(needs: DatabaseNeeds, origin: Cluster, since: int) -> bool:
-    """Return True if no more WAL from before `since` is expected in the bucket.
+    """Return True if no more WAL of `origin` from before `since` is expected in the bucket.
 
     A recovery ends at the first commit after the target time. If `origin` runs on this machine,
-    make it commit a transaction and archive it now; on another machine, it may never commit again.
+    make it commit a transaction and archive it now, and return False. On another machine, it may
+    never commit again: no more WAL is expected if that machine is lost, or after
+    `_ARCHIVING_SECONDS` if archiving works.
     """
     if origin.node == needs.node.name and (servers := needs.servers) is not None:
         spec = spec_of(origin)
@@ -120,16 +122,15 @@ async def restore(
     *,
     is_all_archived: bool = False,
 ) -> None:
-    """Replace the data of a server by a backup of `target`, and let the server recover.
+    """Replace the data of the server `spec` with a backup of `target`, and let the server recover.
 
-    The server is locked meanwhile. `is_all_archived`: the bucket already has all WAL until
-    `target_time`, so do not wait for more.
+    The server is locked meanwhile. With `is_all_archived`, the bucket already has all WAL until
+    `target_time`, so more is not waited for.
+
+    Raise `BackupFailed` if the backup or its WAL cannot be read, `ServerFailed` if the server does
+    not recover.
     """
-    servers, archive = needs.servers, needs.archive
-    if servers is None:
-        raise ServerFailed(
-            "this machine runs no database servers; its operator sets database_driver"
-        )
+    servers, archive = _servers(needs), needs.archive
     async with servers.held(spec.id):
         await servers.remove(spec.id, at_once=True)
         folder, paths = servers.restoring(spec), servers.paths(spec)
@@ -146,6 +147,14 @@ async def restore(
         except BackupFailed:  # the bucket has failed: the server would wait for WAL forever
             await servers.stop(spec.id)
             raise
+
+
+def _servers(needs: DatabaseNeeds) -> BubblewrapServers:
+    if needs.servers is None:
+        raise ServerFailed(
+            "this machine runs no database servers; its operator sets database_driver"
+        )
+    return needs.servers
 
 
 async def _recover(
@@ -191,13 +200,10 @@ async def prove(
 
     Return None if another backup is being verified on this machine.
 
-    Raise `BackupFailed` if the backup cannot be read, `ServerFailed` if the server does not start
-    from it or the data are damaged.
+    Raise `BackupFailed` if the backup cannot be read, `ServerFailed` if no server starts from it or
+    its data are damaged.
     """
-    if (servers := needs.servers) is None:
-        raise ServerFailed(
-            "this machine runs no database servers; its operator sets database_driver"
-        )
+    servers = _servers(needs)
     with try_lock(needs.node.folder / _LOCK) as is_ours:
         if not is_ours:
             return None

@@ -27,15 +27,12 @@ disk that the backup's files take."""
 
 
 def create(
-    tx: Connection,
-    new: Cluster,
-    size: GivenSize | None,
-    terms: DatabaseTerms,
-    right_to: RightTo,
+    tx: Connection, new: Cluster, size: GivenSize | None, terms: DatabaseTerms, right_to: RightTo
 ) -> Cluster:
     """Insert a cluster to be restored from its source: another cluster's backup or point in time.
 
-    If `size` is None, it is that of the source or, if that is registered, fits the backup's files.
+    If `size` is None, the cluster is as large as the source. A registered source has no size: then
+    the cluster has the default size, with a disk that fits the backup's files.
 
     Raises:
         NotFound: the source or the backup is gone.
@@ -66,7 +63,10 @@ def create(
 
 
 def _whole_at(tx: Connection, origin: Cluster, target_time: int, now: int) -> Backup:
-    """Return the newest backup that was complete at a time; raise `Conflict` if none was."""
+    """Return the newest backup that was complete at a time.
+
+    Raise `Conflict` if none was, the time is after `now`, or the cluster is registered.
+    """
     if origin.type == "registered":
         _refuse("a cluster that runs elsewhere is restored from a backup, not to a moment")
     found = rows.succeeded(tx, origin.account_id, origin.id)

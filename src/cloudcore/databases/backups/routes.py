@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from datetime import datetime
 from typing import Annotated, Final
 
@@ -31,8 +31,7 @@ from cloudcore.web.pagination import PageQuery, read_page
 from cloudcore.wire import RequestBody, ResponseBody, Timestamp, moment_of
 
 _SHOWN: Final = Bodies(
-    BACKUP,
-    (Composite(name="bucket", words="Where it lies.", shown=ResourceRef | None),),
+    BACKUP, (Composite(name="bucket", words="Where it lies.", shown=ResourceRef | None),)
 )
 _ANSWERS: Final = _SHOWN.answers
 _ALL: Final = CLUSTER.path_of_one + "/backups"
@@ -147,7 +146,13 @@ async def verify_backup(
     """
     cluster = await METHODS.authorized(ctx, cluster_id)
     found, now = await ctx.database.read(backups.find, cluster, backup_id), ctx.clock()
-    return await ctx.commit(backups.verify, found, now, wrap=_wrap(cluster), details=_told_at(now))
+    return await ctx.commit(
+        backups.verify,
+        found,
+        now,
+        wrap=_wrap(cluster),
+        details=lambda told: {} if told.updated_at == now else None,
+    )
 
 
 @post(
@@ -251,7 +256,7 @@ async def _restored(
 
 
 async def _check_programs(needs: DatabaseNeeds, cluster: Cluster, kind: BackupKind) -> None:
-    """Raise `Conflict` if a program is missing; only the cluster's own machine can check that."""
+    """Raise `Conflict` if a program is missing; do nothing on other machines than the cluster's."""
     if cluster.node != needs.node.name:
         return
     target = target_of(needs.keyring, cluster)
@@ -259,10 +264,6 @@ async def _check_programs(needs: DatabaseNeeds, cluster: Cluster, kind: BackupKi
         await asyncio.to_thread(needs.archive.check, target, kind)
     except BackupProgramMissing as error:
         raise Conflict(str(error), reason="program_missing") from None
-
-
-def _told_at(now: int) -> Callable[[Backup], Mapping[str, object] | None]:
-    return lambda found: {} if found.updated_at == now else None
 
 
 def _wrap(cluster: Cluster) -> Callable[[Backup], ResponseBody]:

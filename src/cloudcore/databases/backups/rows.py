@@ -25,7 +25,7 @@ BACKUPS: Final = Rows(
     one_of("status", "pending", "running", "succeeded", "failed", "deleting"),
     one_of("verification", "never", "pending", "running", "succeeded", "failed"),
     sa.CheckConstraint("progress BETWEEN 0 AND 100", name="progress"),
-    # While a base has a row, so have the incremental ones that need it.
+    # A base keeps its row while incremental backups refer to it.
     sa.CheckConstraint("kind = 'incremental' OR base_id IS NULL", name="base_id"),
     sa.ForeignKeyConstraint(
         ["base_id", "account_id"],
@@ -36,7 +36,7 @@ BACKUPS: Final = Rows(
     partial_index(
         "ix_database_backups_verifying", "node", where=sa.text("verification = 'running'")
     ),
-    # The usual one is of the key, which is the id here.
+    # In place of the default index, which is by the key: here that is the id.
     unique=sa.Index("ix_database_backups_cluster_id_id", "cluster_id", "id"),
     types={"base_id": Id},
     references={"cluster": CLUSTERS},
@@ -108,11 +108,7 @@ _VERIFYING: Final = Statement(
 )
 _SET_PROGRESS: Final = Statement(
     BACKUPS.table.update()
-    .where(
-        given(_b.account_id),
-        _b.id == sa.bindparam("of_id"),
-        _b.status == sa.text("'running'"),
-    )
+    .where(given(_b.account_id), _b.id == sa.bindparam("of_id"), _b.status == sa.text("'running'"))
     .values(progress=sa.bindparam("progress"), updated_at=sa.bindparam("now"))
 )
 _TAKE: Final = Statement(insert_new(backup_turns, _t.keys()))
@@ -161,7 +157,7 @@ def kept(tx: Connection, account_id: str, cluster_id: str) -> Sequence[Backup]:
 
 
 def waiting(tx: Connection, account_id: str, cluster_id: str) -> Sequence[Backup]:
-    """Return a cluster's backups that are pending, being deleted or to be verified, by age."""
+    """Return a cluster's backups to make, to delete or to verify, oldest first."""
     return _found(tx, _WAITING, account_id, cluster_id)
 
 
@@ -199,8 +195,8 @@ def set_progress(tx: Connection, found: Backup, progress: int, now: int) -> None
     tx.execute(_SET_PROGRESS, **of, progress=progress, now=now)
 
 
-def take_turn(tx: Connection, found: Backup) -> bool:
-    """Take a cluster's lock for a backup; return False if another backup holds or precedes it.
+def take_lock(tx: Connection, found: Backup) -> bool:
+    """Take a cluster's lock for a backup; return False if another one holds it or comes first.
 
     Pending backups get the lock in the order in which they were requested.
     """
@@ -242,7 +238,10 @@ def move_due(tx: Connection, cluster_id: str, was: int, due_at: int | None) -> b
 
 
 def due(tx: Connection, now: int, after: str, limit: int) -> Sequence[tuple[str, str, int]]:
-    """Return (account, cluster, due time) of schedules due at `now`, after the id `after`."""
+    """Return a page of (account id, cluster id, due time) of the schedules that are due at `now`.
+
+    The page begins after the cluster id `after`.
+    """
     return [(a, b, c) for a, b, c in tx.rows(_DUE, now=now, after=after, limit=limit)]
 
 
@@ -276,9 +275,9 @@ def dependents(tx: Connection, found: Backup) -> Sequence[Backup]:
 
 
 def beyond_retention(tx: Connection, cluster: Cluster) -> Sequence[Backup]:
-    """Return base backups beyond the retention, oldest first, each after those that depend on it.
+    """Return the base backups beyond the retention, oldest first, each preceded by its dependents.
 
-    If a cluster is being restored from one of these, that base is left out with its dependents.
+    A base is left out with its dependents while a cluster is being restored from one of them.
     """
     if cluster.retention is None:
         return ()

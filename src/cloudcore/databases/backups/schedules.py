@@ -93,7 +93,7 @@ def _back_up(
 
 
 def _is_due(cron: str | None, due_at: int, now: int) -> bool:
-    """Return True if a cron schedule is due from `due_at` to `now`, inclusive."""
+    """Return True if `cron` has a due time from `due_at` to `now`, inclusive; False for None."""
     return cron is not None and read_cron(cron).after(due_at - 1) <= now
 
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
-from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from msgspec import structs
@@ -75,7 +74,7 @@ async def _wait(found: Backup, needs: DatabaseNeeds, attempt: StepAttempt) -> Ou
     def take(tx: Connection) -> bool:
         if doing == _REMOVE and found.kind == "base" and rows.needing(tx, found):
             return False
-        return rows.take_turn(tx, found)
+        return rows.take_lock(tx, found)
 
     def begun(current: Backup, now: int) -> Backup:
         if doing == _RUN:
@@ -127,12 +126,12 @@ def _succeeded(
             base_id=base_id if current.kind == "incremental" else None,
         )
 
-    def also(tx: Connection, _before: Backup, after: Backup) -> None:
+    def also(tx: Connection, before: Backup, after: Backup) -> None:
         now = after.updated_at
         of = cluster.account_id, cluster.id
         if changed := CLUSTERS.change(tx, *of, lambda one: one.without_faults(BACKUP_FAILED), now):
             delete_all(tx, beyond_retention(tx, changed[1]), now)
-        _release(tx, after, now)
+        _release(tx, before, after)
         needs.events.emit(tx, after.account_id, SUCCEEDED, [told(after)], now)
 
     return StepDone(change=changed, also=also)
@@ -142,10 +141,10 @@ def _failed(needs: DatabaseNeeds, cluster: Cluster, words: str) -> Outcome:
     def changed(current: Backup, now: int) -> Backup:
         return structs.replace(current, status="failed", completed_at=now, base_id=None)
 
-    def also(tx: Connection, _before: Backup, after: Backup) -> None:
+    def also(tx: Connection, before: Backup, after: Backup) -> None:
         now = after.updated_at
         note_failed(tx, cluster, words, now)
-        _release(tx, after, now)
+        _release(tx, before, after)
         needs.events.emit(tx, after.account_id, FAILED, [told(after)], now)
 
     return StepDone(change=changed, also=also, faults=[Problem(BACKUP_FAILED, words)])
@@ -171,8 +170,8 @@ async def _verify(found: Backup, needs: DatabaseNeeds, _attempt: StepAttempt) ->
             current, verification="succeeded", verified_at=now, verified_by=proof
         )
 
-    def also(tx: Connection, _before: Backup, after: Backup) -> None:
-        _release(tx, after, after.updated_at)
+    def also(tx: Connection, before: Backup, after: Backup) -> None:
+        _release(tx, before, after)
         event = FAILED if words else VERIFIED
         needs.events.emit(tx, after.account_id, event, [told(after)], after.updated_at)
 
@@ -181,15 +180,14 @@ async def _verify(found: Backup, needs: DatabaseNeeds, _attempt: StepAttempt) ->
 
 
 async def _remove(found: Backup, needs: DatabaseNeeds, _attempt: StepAttempt) -> Outcome:
-    """Delete the files of a backup."""
     cluster, target = await _of(found, needs)
     if found.verification == "running" and needs.servers is not None:
         try:  # stop the server that a killed service has left; only this row names it
             await needs.servers.remove(found.id, at_once=True)
         except ServerFailed as error:
             return _removed_later(str(error))
-    if cluster.status == DELETING:  # its last step deletes all files at once, and reads none
-        return StepDone(also=_let_go)
+    if cluster.status == DELETING:  # the cluster's last step deletes all files
+        return StepDone(also=_release)
     try:
         made = await _listed(found, needs, target)
         if made is not None:
@@ -198,7 +196,7 @@ async def _remove(found: Backup, needs: DatabaseNeeds, _attempt: StepAttempt) ->
         pass  # and with it the files of the backup
     except (BackupFailed, BackupProgramMissing) as error:
         return _removed_later(str(error))
-    return StepDone(also=_let_go)
+    return StepDone(also=_release)
 
 
 def _removed_later(words: str) -> Outcome:
@@ -207,29 +205,26 @@ def _removed_later(words: str) -> Outcome:
     It wakes no other backup: two whose deletions fail would wake each other forever.
     """
     problem = Problem(DELETION_FAILED, words)
-    return StepDone(next="wait", seconds=_LOOK_SECONDS, faults=[problem], also=_give_turn)
+    return StepDone(
+        next="wait",
+        seconds=_LOOK_SECONDS,
+        faults=[problem],
+        also=lambda tx, _before, after: rows.release_lock(tx, after),
+    )
 
 
-def _give_turn(tx: Connection, _before: Backup, after: Backup) -> None:
-    rows.release_lock(tx, after)
-
-
-def _let_go(tx: Connection, _before: Backup, after: Backup) -> None:
-    _release(tx, after, after.updated_at)
-
-
-def _release(tx: Connection, found: Backup, now: int) -> None:
+def _release(tx: Connection, _before: Backup, after: Backup) -> None:
     """Release the lock of the cluster, and wake the backups that wait for it."""
-    rows.release_lock(tx, found)
-    for each in rows.waiting(tx, found.account_id, found.cluster.id):
-        if each.id != found.id:
-            BACKUP_WORK.wake(tx, each, now)
+    rows.release_lock(tx, after)
+    for each in rows.waiting(tx, after.account_id, after.cluster.id):
+        if each.id != after.id:
+            BACKUP_WORK.wake(tx, each, after.updated_at)
 
 
 def delete_all(tx: Connection, found: Sequence[Backup], now: int) -> None:
     """Begin the deletion of backups; ignore those that are gone."""
     for each in found:
-        BACKUP_WORK.wake(tx, each, now)  # first: a step too locks its job, and then the record
+        BACKUP_WORK.wake(tx, each, now)  # first: steps, too, lock the job before the record
         if locked := BACKUPS.try_lock(tx, each.account_id, each.id):
             BACKUP_WORK.delete(tx, locked, now)
 
@@ -267,7 +262,7 @@ async def _listed(found: Backup, needs: DatabaseNeeds, target: BackupTarget) -> 
 async def _progress_writer(
     found: Backup, needs: DatabaseNeeds
 ) -> AsyncIterator[Callable[[int], None]]:
-    """Yield a function that takes a run's progress in percent; store it every two seconds."""
+    """Yield a function to report progress in percent to; store the latest every two seconds."""
     progress, changed = 0, asyncio.Event()
 
     def on_progress(percent: int) -> None:
@@ -279,9 +274,10 @@ async def _progress_writer(
         while True:
             await changed.wait()
             changed.clear()
-            change = partial(_store_progress, found, progress, needs.clock())
             with suppress(Unavailable):
-                await needs.database.write_relaxed(change)
+                await needs.database.write_relaxed(
+                    rows.set_progress, found, progress, needs.clock()
+                )
             await asyncio.sleep(_TELL_SECONDS)
 
     task = asyncio.create_task(store(), name=f"progress of backup {found.id}")
@@ -290,14 +286,6 @@ async def _progress_writer(
     finally:
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
-
-
-def _store_progress(found: Backup, progress: int, now: int, tx: Connection) -> None:
-    rows.set_progress(tx, found, progress, now)
-
-
-def _needs_node(found: Backup) -> bool:
-    return goal(found, 0) is not None
 
 
 BACKUP_WORK: Final[Work[Backup, DatabaseNeeds]] = Work(
@@ -313,4 +301,4 @@ BACKUP_WORK: Final[Work[Backup, DatabaseNeeds]] = Work(
     step_seconds=_STEP_SECONDS,
     node_of=lambda found: found.node,
 )
-PLACING: Final = Placing(BACKUPS, BACKUP_WORK.wake, None, _needs_node)
+PLACING: Final = Placing(BACKUPS, BACKUP_WORK.wake, None, lambda found: goal(found, 0) is not None)

@@ -1,4 +1,4 @@
-"""Bodies of requests and answers about clusters, besides plain fields."""
+"""The parts of bodies about clusters that are not plain fields of the record."""
 
 from __future__ import annotations
 
@@ -125,9 +125,9 @@ def read_endpoint(given: GivenEndpoint, networks: Sequence[Network]) -> Endpoint
 
 
 def with_credentials(old: Endpoint, given: GivenCredentials) -> Endpoint:
-    """Return an endpoint with another user name and other roots; it never has the password.
+    """Check new credentials; return the endpoint with the new user name and roots.
 
-    Raise `InvalidInput`, which names the field, if a credential is malformed.
+    The password is not in it. Raise `InvalidInput`, naming the field, if a credential is malformed.
     """
     username = old.username if given.username is UNSET else given.username
     ca = old.ca if given.ca is UNSET else given.ca

@@ -178,8 +178,8 @@ CLUSTER: Final = Resource(
     table="database_clusters",
     quota=50,
     filters=(Filter("name"), Filter("status")),
-    # By hand: a creation has a secret and names what other families have, and what is being
-    # deleted is not changed.
+    # Creation and deletion are written by hand: a creation has a secret and refers to a bucket,
+    # and a deletion has conditions.
     methods=("list", "get", "update"),
     actions={"create": "CreateCluster", "delete": "DeleteCluster"},
     more_actions=(

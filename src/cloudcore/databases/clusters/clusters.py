@@ -93,7 +93,7 @@ def new_password() -> str:
 
 
 def create(tx: Connection, new: Cluster, terms: DatabaseTerms, right_to: RightTo) -> Cluster:
-    """Insert a cluster, with the bucket that the request refers to.
+    """Insert a cluster, with the bucket that the request refers to, and start its workflow.
 
     Raises:
         InvalidInput, AccessDenied, NotFound: as `cloudcore.resource_references.resolve`.
@@ -103,22 +103,18 @@ def create(tx: Connection, new: Cluster, terms: DatabaseTerms, right_to: RightTo
 
     """
     if new.bucket is None:
-        return make_cluster(tx, new, terms)
+        return _made(tx, new, terms)
     place = new.account_id, new.region
     may = _right_to_fill(new, right_to)
     found = BUCKET_ROWS.resolve(tx, *place, "bucket", new.bucket, may)
     placed = structs.replace(new, bucket=found.id, bucket_name=found.name)
-    made = make_cluster(tx, placed, terms)
+    made = _made(tx, placed, terms)
     add_use(tx, found, made.id, f"{CLUSTER.noun} {made.name}")
     return made
 
 
-def make_cluster(tx: Connection, new: Cluster, terms: DatabaseTerms) -> Cluster:
-    """Insert a cluster, whose bucket is resolved, on a machine with room; start its workflow.
-
-    Raise `Conflict` if the name is taken, no machine runs database servers, or the chosen machine
-    has no free port; `QuotaExceeded` if the account has reached its quota.
-    """
+def _made(tx: Connection, new: Cluster, terms: DatabaseTerms) -> Cluster:
+    """Insert a cluster, whose bucket is resolved; errors as `create`."""
     capability = SERVERS_CAPABILITY if new.type == "managed" else BACKUPS_CAPABILITY
     lock_account(tx, new.account_id)
     now = new.created_at
@@ -145,11 +141,11 @@ def make_cluster(tx: Connection, new: Cluster, terms: DatabaseTerms) -> Cluster:
 
 
 def set_wanted(tx: Connection, found: Cluster, now: int, *, is_wanted: bool) -> Cluster:
-    """Begin to start or stop a managed cluster, unless it is already in the wanted state.
+    """Begin to start or stop a managed cluster, unless that was requested last; return the cluster.
 
     Raise `NotFound` if the cluster is gone, `Conflict` if it is registered or being deleted.
     """
-    WORK.wake(tx, found, now)  # first: a step too locks its job, and then the record
+    WORK.wake(tx, found, now)  # first: steps, too, lock the job before the record
     old = _managed(tx, found)
     if old.is_wanted == is_wanted:
         return old
@@ -157,11 +153,7 @@ def set_wanted(tx: Connection, found: Cluster, now: int, *, is_wanted: bool) -> 
     return CLUSTERS.save(
         tx,
         structs.replace(
-            old,
-            is_wanted=is_wanted,
-            status=status,
-            generation=old.generation + 1,
-            updated_at=now,
+            old, is_wanted=is_wanted, status=status, generation=old.generation + 1, updated_at=now
         ),
     )
 
@@ -185,7 +177,7 @@ def change_credentials(
     Raise `NotFound` if the cluster is gone; `Conflict` if it is being deleted, or another request
     has changed the credentials since `found` was read.
     """
-    WORK.wake(tx, found, now)  # first: a step too locks its job, and then the record
+    WORK.wake(tx, found, now)  # first: steps, too, lock the job before the record
     old = CLUSTERS.lock(tx, found.account_id, found.id)
     check_registered(old)
     if old.endpoint != found.endpoint:
@@ -244,7 +236,7 @@ def _managed(tx: Connection, found: Cluster) -> Cluster:
 
 
 def _right_to_fill(new: Cluster, right_to: RightTo) -> Authorize:
-    """Return a check that the caller may see a bucket and write backup objects to it."""
+    """Return a check that the caller may see a bucket, and write the cluster's backups to it."""
     may_see, may_write = right_to(BUCKET.action("get")), right_to(PUT_OBJECT)
 
     def check(crn: str) -> None:

@@ -108,7 +108,7 @@ def _parameters(
     """Return all connection parameters, so that libpq takes none from the environment."""
     from psycopg import pq  # noqa: PLC0415 - as above
 
-    roots = folder / "roots.pem"  # without it nothing is checked (`require`)
+    roots = folder / "roots.pem"  # without this file, the certificate is not checked
     if endpoint.ca is not None:
         roots.write_text(endpoint.ca)
     found: dict[str, Any] = {
@@ -130,7 +130,7 @@ def _parameters(
 
 
 def _reason(error: Exception) -> str:
-    """Return libpq's error on one line, cleaned because the server may have written it."""
+    """Return libpq's error on one line, without control characters that a server may have sent."""
     text = " ".join(str(error).split()) or "it closed the connection"
     return "".join(each if each.isprintable() else "?" for each in text)[:_MOST_REASON]
 

@@ -127,11 +127,7 @@ async def stop_cluster(cluster_id: FromPath[str], ctx: Context) -> Reply[Respons
 @post(
     _ONE + "/reset-password",
     status_code=202,
-    opt={
-        "action": "database:ResetClusterPassword",
-        "idempotent": True,
-        "statuses": (409,),
-    },
+    opt={"action": "database:ResetClusterPassword", "idempotent": True, "statuses": (409,)},
 )
 async def reset_cluster_password(
     cluster_id: FromPath[str], ctx: Context, needs: Needs[DatabaseNeeds]

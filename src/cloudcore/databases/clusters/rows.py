@@ -79,23 +79,21 @@ def restores_of(tx: Connection, account_id: str, cluster_id: str) -> Mapping[str
     }
 
 
-def ports_on(tx: Connection, node: str) -> frozenset[int]:
-    """Return the ports of the clusters of a machine."""
-    return frozenset(row[0] for row in tx.rows(_PORTS, node=node))
-
-
 def free_port(tx: Connection, node: str, first: int, last: int) -> int | None:
     """Return the lowest free port of a machine, or None if all are taken.
 
     The caller should hold a lock on the machine's row; without it, two callers may get the same
     port, and a constraint refuses the second.
     """
-    taken = ports_on(tx, node)
+    taken = {row[0] for row in tx.rows(_PORTS, node=node)}
     return next((each for each in range(first, last + 1) if each not in taken), None)
 
 
 def due_checks(tx: Connection, now: int, after: str, limit: int) -> Sequence[tuple[str, str]]:
-    """Return (account, cluster) ids of registered clusters to check, after the id `after`."""
+    """Return a page of (account id, cluster id) of the registered clusters to check at `now`.
+
+    The page begins after the cluster id `after`.
+    """
     return [(a, b) for a, b in tx.rows(_DUE, now=now, after=after, limit=limit)]
 
 

@@ -26,11 +26,13 @@ def observe(
 
     `seen` is a pure function that returns the cluster with its new status and faults.
     """
-
-    def unless_deleting(found: Cluster) -> Cluster:
-        return found if found.status == DELETING else seen(found)
-
-    changed = CLUSTERS.change(tx, account_id, cluster_id, unless_deleting, now)
+    changed = CLUSTERS.change(
+        tx,
+        account_id,
+        cluster_id,
+        lambda found: found if found.status == DELETING else seen(found),
+        now,
+    )
     if changed is not None:
         CLUSTER.tell_state(events, tx, *changed)
 

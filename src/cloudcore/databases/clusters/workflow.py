@@ -59,7 +59,7 @@ def goal(found: Cluster, now: int) -> Goal | None:
         return Goal("check", found.check_at) if found.check_at <= now else None
     if found.type == "registered":
         return None
-    # It was to be stopped when its machine was lost; the machine is back.
+    # The owner wanted it stopped while its machine was lost; now the machine is back.
     is_stopped = found.status == "unavailable" and not found.is_wanted and not found.faults
     if found.applied == found.generation and not is_stopped:
         return None
@@ -69,7 +69,7 @@ def goal(found: Cluster, now: int) -> Goal | None:
 def _by_servers(
     act: Callable[[Cluster, DatabaseNeeds, BubblewrapServers], Awaitable[Outcome]],
 ) -> StepRun:
-    """Return a step that calls `act` with this machine's servers; its errors become faults."""
+    """Return a step that calls `act` with this machine's servers; errors of `act` become faults."""
 
     async def step(found: Cluster, needs: DatabaseNeeds, _attempt: StepAttempt) -> Outcome:
         if needs.servers is None:
@@ -167,7 +167,8 @@ def _delete_backups(tx: Connection, cluster: Cluster, now: int) -> bool:
     """Begin the deletion of a cluster's backups; return True if none is left.
 
     While a cluster is being restored from one of the backups, delete none, as that backup may need
-    others. `delete` refuses such clusters, but an older version of the service may have allowed it.
+    others. `clusters.delete` refuses to begin then, but an older version of the service may have
+    allowed it.
     """
     found = rows.remaining(tx, cluster.account_id, cluster.id, _BATCH)
     if not restores_of(tx, cluster.account_id, cluster.id):
@@ -189,15 +190,11 @@ async def _remove(found: Cluster, needs: DatabaseNeeds, _attempt: StepAttempt) -
             await needs.archive.remove_all(target_of(needs.keyring, found))
         except BackupFailed as error:
             return StepRetry(faults=[Problem(BACKUP_FAILED, str(error))])
-    return StepDone(also=_free_bucket)
-
-
-def _free_bucket(tx: Connection, before: Cluster, _after: Cluster) -> None:
-    remove_uses(tx, before.account_id, before.id)
+    return StepDone(also=lambda tx, before, _after: remove_uses(tx, before.account_id, before.id))
 
 
 def _has_reached(status: str, found: Cluster) -> Outcome:
-    """Return the outcome of a step after which the server has the status that its owner wanted."""
+    """Return the outcome of the last step, after which the server has the wanted `status`."""
 
     def changed(current: Cluster, _now: int) -> Cluster:
         is_newest = current.generation == found.generation
@@ -214,7 +211,7 @@ def _has_reached(status: str, found: Cluster) -> Outcome:
 
 
 def _failed(current: Cluster, _now: int) -> Cluster:
-    """Mark a cluster as failed: its server could not be made, started or stopped."""
+    """Make a cluster unavailable after a failed step, unless it is still provisioning."""
     is_new = current.status == "provisioning"
     return current if is_new else structs.replace(current, status="unavailable")
 

@@ -76,7 +76,7 @@ class Listening(NamedTuple):
     address: str
     first_port: int
     first_uid: int
-    """User id of the server on the first port, counted up with the ports; used only by root."""
+    """User id of the server on the first port; the next port has the next id. Only root uses it."""
 
 
 class BubblewrapServers:
@@ -86,11 +86,10 @@ class BubblewrapServers:
     a network, and can access only its own files.
     """
 
-    def __init__(self, base: Path, listening: Listening, groups_prefix: str = _GROUP) -> None:
+    def __init__(self, base: Path, listening: Listening) -> None:
         """Store the settings; `base` is the folder for all files."""
         self._base = base.absolute()
         self._listening = listening
-        self._prefix = groups_prefix
         self._programs = ServerLocks(_THREADS, self._base)
         self._sizes: dict[str, tuple[float, int]] = {}
         """When each server is measured again (monotonic), and its last size in bytes."""
@@ -172,7 +171,7 @@ class BubblewrapServers:
             await self._ready(spec)
 
     async def switch_wal(self, spec: ServerSpec) -> None:
-        """Commit a transaction, and have a running server archive its WAL up to that transaction.
+        """Commit a transaction, and make a running server archive its WAL up to that transaction.
 
         Raise `ServerFailed` if the server does not answer.
         """
@@ -291,15 +290,14 @@ class BubblewrapServers:
         folder = self._folder(spec.id)
         if not (folder / "data").exists():
             raise ServerFailed("it has no data")
-        if living(self._folder(spec.id)) is not None:
+        if living(folder) is not None:
             if read_json(folder / ORDER).get("server") == list(argv):
                 return
             self._stop(spec.id)
-        is_private = "listen_addresses=" in argv
         self._end(spec.id)
         data_folders.give(folder, self._user_by_port(spec))
         data_folders.before_start(folder / "data")
-        if is_private:
+        if "listen_addresses=" in argv:  # it is private
             self._launch(spec, argv, folder / "data", listener=None)
             return
         try:
@@ -338,14 +336,17 @@ class BubblewrapServers:
         listener: int | None,
         text: str | None = None,
     ) -> DetachedProcess:
-        """Kill all processes of a server; start a shim whose program reads `text`, or nothing."""
+        """Kill all processes of a server; start and return a shim.
+
+        Its program reads `text`, or nothing. `listener` is the descriptor to accept clients at.
+        """
         self._end(spec.id)
         folder, user = self._folder(spec.id), self._user(spec)
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         for each in (STATE, NEWER, OLDER):
             (folder / each).unlink(missing_ok=True)
         sockets, spool = self._own_folder(spec, "sockets"), self._own_folder(spec, "spool")
-        for name, content in postgres.conf_files().items():
+        for name, content in postgres.CONF_FILES.items():
             write_file(self._conf(spec) / name, content.encode(), 0o444)
         write_file(folder / "passwd", password_line(user).encode(), 0o444)
         write_file(folder / INPUT, (text or "").encode(errors="surrogateescape"), 0o600)
@@ -359,7 +360,7 @@ class BubblewrapServers:
             parents = control_groups.delegated()
             groups = control_groups.make(
                 parents,
-                f"{self._prefix}{spec.id}",
+                f"{_GROUP}{spec.id}",
                 Bounds(spec.memory_mb, spec.cpu_millis, most + _PROCESSES),
             )
             shims = control_groups.make_shim_group(*parents["cpu"])
@@ -410,12 +411,11 @@ class BubblewrapServers:
         return str(state.get("problem") or said or "it was killed")
 
     def _reload(self, spec: ServerSpec, pem: str) -> None:
-        path = self._conf(spec) / postgres.CERTIFICATE
+        path, folder = self._conf(spec) / postgres.CERTIFICATE, self._folder(spec.id)
         write_file(path, pem.encode(), 0o400, owner=self._user(spec))
-        process = living(self._folder(spec.id))
-        if process is not None:
+        if (process := living(folder)) is not None:
             with suppress(NoAnswer, OSError):  # it reads the file when it starts
-                ask(self._folder(spec.id), process, "reload", _ASK_SECONDS)
+                ask(folder, process, "reload", _ASK_SECONDS)
 
     def _stop(self, server_id: str) -> None:
         stop(self._folder(server_id), _FAST_SECONDS)
@@ -426,7 +426,7 @@ class BubblewrapServers:
         if not kill(self._folder(server_id)):
             raise ServerFailed("its shim does not end")
         try:
-            control_groups.remove(control_groups.existing(f"{self._prefix}{server_id}"))
+            control_groups.remove(control_groups.existing(f"{_GROUP}{server_id}"))
         except OSError as error:
             raise ServerFailed(f"its processes do not end: {error}") from error
 
@@ -463,7 +463,7 @@ class BubblewrapServers:
         if begun > measure_at:
             size = data_folders.size_of(folder) or size
             now = time.monotonic()
-            # It walks over all files: let that take a hundredth of the time at most.
+            # Measuring walks over all files: that may take a hundredth of the time at most.
             self._sizes[folder.name] = now + max(_MEASURED_SECONDS, 100 * (now - begun)), size
         return size
 

@@ -70,7 +70,7 @@ def confined(
         *(part for each in _ENVIRONMENT.items() for part in ("--setenv", *each)),
         *("--chdir", "/", "--as-pid-1", "--seccomp", str(SECCOMP_FD), "--info-fd", str(INFO_FD)),
     )
-    return ("bwrap", *options, "--", *as_user(user, argv))
+    return ("bwrap", *options, "--", *_as_user(user, argv))
 
 
 def _system(name: str) -> Sequence[str]:
@@ -83,8 +83,11 @@ def _tmpfs(name: str, size_mb: int) -> Sequence[str]:
     return ("--perms", "1777", "--size", str(size_mb * MIB), "--tmpfs", name)
 
 
-def as_user(user: User, argv: Sequence[str]) -> Sequence[str]:
-    """Return a command that switches to another user and then runs a program (setpriv(1))."""
+def _as_user(user: User, argv: Sequence[str]) -> Sequence[str]:
+    """Return a command that switches to a user and then runs a program (setpriv(1)).
+
+    If `user` is None, it only runs the program.
+    """
     if user is None:
         return argv
     ids = (f"--reuid={user[0]}", f"--regid={user[1]}", "--clear-groups")
@@ -116,7 +119,6 @@ _SIGNALS: Final = 65
 _MEMORY: Final = 4 << 30
 """Bytes of address space of a program, as its untrusted input may make it fill the memory."""
 _ETC: Final = ("/etc/ld.so.cache", "/etc/localtime")
-_LINKS_OR_FOLDERS: Final = ("/lib", "/lib32", "/lib64", "/bin", "/sbin")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -189,7 +191,10 @@ def ended_by(status: int) -> str:
 async def started(
     wanted: ConfinedProgram, *, stdin: int = asyncio.subprocess.DEVNULL, stderr: int
 ) -> AsyncIterator[asyncio.subprocess.Process]:
-    """Start a program and yield its process; kill it at the end of the block."""
+    """Start a program and yield its process; kill it at the end of the block.
+
+    If the block reads a line that is too long, raise `BackupFailed`.
+    """
     with ExitStack() as opened:
         uid, gid = wanted.user or (os.geteuid(), os.getegid())
         # Programs look up the name of their user; they need not see the other users of the machine.
@@ -197,22 +202,11 @@ async def started(
         contents = named | dict(wanted.files)
         files = {path: _in_memory(opened, content) for path, content in contents.items()}
         options, inner = _confined(wanted, files)
-        # Not as arguments, which all users of the machine can see.
+        # The options are not arguments: all users of the machine can see arguments.
         words = _in_memory(opened, b"".join(f"{each}\0".encode() for each in options))
         process = await asyncio.create_subprocess_exec(
-            *(
-                "nice",
-                "-n",
-                "10",
-                "prlimit",
-                f"--as={_MEMORY}",
-                "--core=0",
-                "bwrap",
-                "--args",
-                str(words),
-                "--",
-                *inner,
-            ),
+            *("nice", "-n", "10", "prlimit", f"--as={_MEMORY}", "--core=0"),
+            *("bwrap", "--args", str(words), "--", *inner),
             stdin=stdin,
             stdout=asyncio.subprocess.PIPE,
             stderr=stderr,
@@ -244,31 +238,19 @@ def _confined(
     wanted: ConfinedProgram, files: Mapping[str, int]
 ) -> tuple[Sequence[str], Sequence[str]]:
     """Return bwrap's options to confine a program, and its command (bwrap(1), setpriv(1))."""
-    options = [
+    environment = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL": "C.UTF-8", **wanted.env}
+    options = (
         *("--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup"),
         *("--die-with-parent", "--new-session", "--cap-drop", "ALL", "--clearenv"),
-        *_system_mounts(),
+        *("--ro-bind", "/usr", "/usr"),
+        *(part for name in (*_SYSTEM, "/lib32") for part in _system(name)),
+        *("--proc", "/proc", "--dev", "/dev", "--perms", "1777", "--tmpfs", "/tmp"),  # noqa: S108 - the run's own
         *_mounts(wanted, files),
-    ]
-    if not wanted.has_network:
-        options.append("--unshare-net")
-    environment = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL": "C.UTF-8", **wanted.env}
-    for name, value in environment.items():
-        options += ["--setenv", name, value]
-    options += ["--unshare-user"] if wanted.user is None else AS_ROOT
-    return options, as_user(wanted.user, wanted.argv)
-
-
-def _system_mounts() -> Iterator[str]:
-    """Yield the options that mount the programs and libraries of the machine."""
-    yield from ("--ro-bind", "/usr", "/usr")
-    for name in _LINKS_OR_FOLDERS:
-        path = Path(name)
-        if path.is_symlink():
-            yield from ("--symlink", str(path.readlink()), name)
-        elif path.is_dir():
-            yield from ("--ro-bind", name, name)
-    yield from ("--proc", "/proc", "--dev", "/dev", "--perms", "1777", "--tmpfs", "/tmp")  # noqa: S108 - the run's own
+        *(() if wanted.has_network else ("--unshare-net",)),
+        *(part for each in environment.items() for part in ("--setenv", *each)),
+        *(("--unshare-user",) if wanted.user is None else AS_ROOT),
+    )
+    return options, _as_user(wanted.user, wanted.argv)
 
 
 def _mounts(wanted: ConfinedProgram, files: Mapping[str, int]) -> Iterator[str]:

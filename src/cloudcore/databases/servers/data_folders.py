@@ -46,7 +46,7 @@ def clean(data: Path, version: int) -> None:
         if found != f"{version}":
             raise ServerFailed(f"what was restored is no data of PostgreSQL {version}")
         for name in _OURS:
-            remove_file(folder, name)
+            _remove_file(folder, name)
     for _, folders, files, at in os.fwalk(data, follow_symlinks=False):
         os.fchmod(at, 0o700)
         for name in (*folders, *files):
@@ -73,7 +73,7 @@ def ask_for_recovery(data: Path, user: User) -> None:
             os.close(file)
 
 
-def remove_file(folder: int, name: str) -> None:
+def _remove_file(folder: int, name: str) -> None:
     """Remove `name` from an open folder, unless it is a folder itself."""
     with suppress(FileNotFoundError, IsADirectoryError):
         os.unlink(name, dir_fd=folder)
@@ -83,7 +83,7 @@ def before_start(data: Path) -> None:
     """Remove settings stored in a server's data, and the pid file of a killed server."""
     with open_folder(data) as folder:
         for name in ("postgresql.auto.conf", "postmaster.pid"):
-            remove_file(folder, name)
+            _remove_file(folder, name)
 
 
 def status_of(data: Path) -> str:
@@ -113,10 +113,10 @@ def size_of(folder: Path) -> int | None:
 
 
 def owner_of(data: Path, user: User) -> User:
-    """Return the owner of a server's data; `user` if it has no data or the service is not root.
+    """Return the owner of a server's data, or `user` if there are none, or root owns them.
 
-    The owner differs from `user` if the operator has changed the ports or the ids since the server
-    started.
+    If the service is not root, `user` is None, and so is the result. The owner differs from `user`
+    if the operator has changed the ports or the ids since the server started.
     """
     with suppress(FileNotFoundError):
         if user is not None and (uid := data.stat(follow_symlinks=False).st_uid) != 0:
@@ -125,7 +125,7 @@ def owner_of(data: Path, user: User) -> User:
 
 
 def give(folder: Path, user: User) -> None:
-    """Make `user` the owner of all files of a stopped server, unless the data already belong to it.
+    """Make `user` the owner of a stopped server's files, unless the data already belong to `user`.
 
     Do nothing if `user` is None. Raise `ServerFailed` if the owner cannot be changed.
     """
@@ -196,7 +196,7 @@ class Catalog(NamedTuple):
 
     @property
     def _renamed(self) -> Mapping[str, str]:
-        """Map databases whose names the platform reserves to their new names."""
+        """Map the old name to the new one, for databases whose names the platform reserves."""
         is_renamed = self.is_foreign and OTHERS_DATABASE not in self.databases
         return {"postgres": OTHERS_DATABASE} if is_renamed and "postgres" in self.databases else {}
 
@@ -240,7 +240,7 @@ def open_folder(path: Path | str, folder: int | None = None) -> Iterator[int]:
 
 
 def _read(folder: int, name: str) -> str:
-    """Return the start of a plain file in an open folder, as text.
+    """Return the first 4096 bytes of a plain file in an open folder, as text.
 
     Raise `ServerFailed` if there is no such file, or it is not a plain file.
     """

@@ -65,7 +65,7 @@ class ServerLocks(ProgramThreads):
     async def done_to(self, server_id: str, act: Callable[[], T]) -> T:
         """Run `act` in a thread that keeps the lock until `act` returns, even if this is cancelled.
 
-        The caller holds the server.
+        The caller must have locked the server (`held`).
         """
         lock = self._held[server_id]
         running = asyncio.get_running_loop().run_in_executor(self._threads, act)

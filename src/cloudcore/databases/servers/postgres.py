@@ -17,7 +17,7 @@ import base64
 import hashlib
 import hmac
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
@@ -34,7 +34,6 @@ from cloudcore.databases.servers.driver import (
     ServerPaths,
     ServerSpec,
 )
-from cloudcore.databases.servers.driver import ServerSpec as Spec
 
 PROGRAMS: Final = Path("/usr/lib/postgresql")
 """The folder of Debian's programs, by major version."""
@@ -44,7 +43,6 @@ CONF_INSIDE: Final = "/conf"
 CERTIFICATE: Final = "server.pem"
 """The key and the chain, in one file so that they change together."""
 _FATAL: Final = (" FATAL: ", " PANIC: ", " ERROR: ")
-_KB: Final = 1024
 _SCRAM_ITERATIONS: Final = 4096
 """As PostgreSQL itself; passwords of the platform are random."""
 _ACCESS: Final = f"""\
@@ -56,17 +54,14 @@ hostssl all all 127.0.0.1/32 scram-sha-256
 """Who may connect (pg_hba.conf): the first line that matches decides; without a match, the
 connection is refused. The socket is in a folder that only the platform and the server itself can
 enter."""
+CONF_FILES: Final = {"postgresql.conf": "", "pg_hba.conf": _ACCESS, "pg_ident.conf": ""}
+"""The names and texts of the configuration files."""
 CREATION: Final = f"""\
 CREATE ROLE {OWNER} LOGIN CREATEDB
 CREATE DATABASE {DATABASE} OWNER {OWNER}
 REVOKE ALL ON DATABASE postgres, template1 FROM PUBLIC
 """
 """Statements for a new server. Only the platform may connect to `postgres` and `template1`."""
-
-
-def conf_files() -> Mapping[str, str]:
-    """Map each configuration file's name to its text."""
-    return {"postgresql.conf": "", "pg_hba.conf": _ACCESS, "pg_ident.conf": ""}
 
 
 def program(version: int, name: str) -> str:
@@ -84,7 +79,7 @@ def initdb(version: int) -> Sequence[str]:
 
 
 def server(
-    spec: Spec, recovery: Recovery | None = None, *, is_private: bool = False
+    spec: ServerSpec, recovery: Recovery | None = None, *, is_private: bool = False
 ) -> Sequence[str]:
     """Return a server's command; if `is_private`, the server listens only on its Unix socket."""
     settings = {**_common(), **_resources(spec), **_reached(spec, is_private=is_private)}
@@ -150,7 +145,7 @@ def _common() -> dict[str, str]:
         "fsync": "on",
         "logging_collector": "off",
         "log_destination": "stderr",
-        # Statements may hold passwords, and are the owner's.
+        # Statements are the owner's, and may have passwords: they are not logged.
         "log_statement": "none",
         "log_min_error_statement": "panic",
         "log_parameter_max_length": "0",
@@ -169,7 +164,7 @@ _QUIET: Final = {"autovacuum": "off", "max_logical_replication_workers": "0", "h
 """Settings of a private server, so that it runs no workers that its data would start."""
 
 
-def _reached(spec: Spec, *, is_private: bool) -> dict[str, str]:
+def _reached(spec: ServerSpec, *, is_private: bool) -> dict[str, str]:
     return {
         "listen_addresses": "" if is_private else "127.0.0.1",
         "port": str(spec.port),
@@ -190,9 +185,9 @@ def _reached(spec: Spec, *, is_private: bool) -> dict[str, str]:
     }
 
 
-def _resources(spec: Spec) -> dict[str, str]:
+def _resources(spec: ServerSpec) -> dict[str, str]:
     connections = most_connections(spec.memory_mb)
-    memory = spec.memory_mb * _KB
+    memory = spec.memory_mb * 1024
     return {
         "max_connections": str(connections),
         "shared_memory_type": "mmap",
@@ -210,7 +205,7 @@ def _resources(spec: Spec) -> dict[str, str]:
     }
 
 
-def _archive(spec: Spec, *, is_private: bool) -> dict[str, str]:
+def _archive(spec: ServerSpec, *, is_private: bool) -> dict[str, str]:
     if not spec.has_archive or is_private:
         return {"archive_mode": "off", "archive_command": "", "archive_library": ""}
     return {
@@ -233,11 +228,8 @@ def _recovery(recovery: Recovery) -> dict[str, str]:
     if recovery.target_time is None:
         return settings | {"recovery_target": "immediate"}
     seconds, micros = divmod(recovery.target_time, 1_000_000)
-    return settings | {"recovery_target_time": _moment(seconds, micros)}
-
-
-def _moment(seconds: int, micros: int) -> str:
-    return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%d %H:%M:%S}.{micros:06}+00"
+    moment = f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%d %H:%M:%S}.{micros:06}+00"
+    return settings | {"recovery_target_time": moment}
 
 
 _ANSWER_SECONDS: Final = 30.0
@@ -272,7 +264,7 @@ ALL_CONNECT: Final = "UPDATE pg_database SET datallowconn = true WHERE datname <
 async def has_checksums(spec: ServerSpec, paths: ServerPaths) -> bool:
     """Return True if the data pages of a stopped server have checksums."""
     lines: list[str] = []
-    await _run(spec, paths, "pg_controldata", DATA_INSIDE, lines=lines)
+    await _run(spec, paths, "pg_controldata", DATA_INSIDE, each_line=lines.append)
     return _NOT_CHECKED not in (" ".join(each.split()) for each in lines)
 
 
@@ -297,11 +289,15 @@ def _can_check_tables(version: int) -> bool:
 
 
 async def _run(
-    spec: ServerSpec, paths: ServerPaths, name: str, *words: str, lines: list[str] | None = None
+    spec: ServerSpec,
+    paths: ServerPaths,
+    name: str,
+    *words: str,
+    each_line: Callable[[str], None] = lambda _line: None,
 ) -> None:
     """Run a confined program that reads a server's data and socket, and cannot write files.
 
-    Raise `ServerFailed` if it fails; append the lines of its output to `lines`, if passed.
+    Call `each_line` with each line of its output; raise `ServerFailed` if it fails.
     """
     ended = await run(
         ConfinedProgram(
@@ -309,7 +305,7 @@ async def _run(
             user=paths.user,
             readable={paths.data: DATA_INSIDE, paths.socket_folder: SOCKETS_INSIDE},
         ),
-        (lambda _line: None) if lines is None else lines.append,
+        each_line,
     )
     if ended.status != 0:
         raise ServerFailed(f"{name} failed: {ended.said}")

@@ -40,7 +40,7 @@ def main() -> None:
 
 
 class ServerShim(Shim):
-    """The shim of one server: its order, its processes and its state."""
+    """The shim of one server: its instructions (``order.json``), its processes and its state."""
 
     stop_signal: ClassVar[signal.Signals] = signal.SIGINT
 

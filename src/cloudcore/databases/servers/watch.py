@@ -1,7 +1,7 @@
 """Watch the servers of this machine: restart those that ended, set aside those without a row.
 
 One process of a machine watches. Only a cluster's workflow starts its server; for a server that has
-ended, the watch wakes that workflow after a pause.
+ended, the watch wakes that workflow, with growing pauses between repeated ends.
 """
 
 from __future__ import annotations
@@ -26,7 +26,6 @@ from cloudcore.databases.clusters.workflow import WORK
 from cloudcore.databases.servers.driver import ServerFailed, ServerState
 from cloudcore.db.base import Connection
 from cloudcore.errors import PlatformError
-from cloudcore.nodes.node import Watch
 from cloudcore.resources.resource import DELETING
 
 if TYPE_CHECKING:
@@ -42,15 +41,10 @@ _ROOM_SECONDS: Final = 600
 """How long after a start a server may exceed its disk, so that its owner can delete data."""
 _CERTIFICATE_SECONDS: Final = 30 * 24 * 3600
 """A server's certificate is replaced at this age, a third of its life."""
-_BURY_SECONDS: Final = 3600
+_EXPIRE_SECONDS: Final = 3600
 _MIB: Final = 1024 * 1024
 _MISSING: Final = ServerState("missing")
 _log = logging.getLogger(__name__)
-
-
-def server_watch(needs: DatabaseNeeds, driver: BubblewrapServers) -> Watch:
-    """Return the watch of the servers of this machine."""
-    return Watch("the database servers", EVERY_SECONDS, ServerWatch(needs, driver).turn)
 
 
 class ServerWatch:
@@ -60,11 +54,12 @@ class ServerWatch:
         self._needs = needs
         self._driver = driver
         self._ends: dict[str, list[int]] = {}
-        """When each server was found ended, within `_CRASH_SECONDS`."""
+        """When each server was found ended, within `_CRASH_SECONDS`; all times are in microseconds
+        since the epoch."""
         self._paused: dict[str, int] = {}
         """When each server that ended may be started again."""
         self._running_since: dict[str, int] = {}
-        self._buried_at = 0
+        self._expired_at = 0
 
     async def turn(self) -> None:
         """Check all servers of this machine once."""
@@ -84,8 +79,8 @@ class ServerWatch:
                     _log.warning("no row knows the server %s: its data were set aside", other)
             except ServerFailed as failed:
                 _log.warning("the server %s is set aside later: %s", other, failed)
-        if now - self._buried_at > _BURY_SECONDS * MICROSECONDS:
-            self._buried_at = now
+        if now - self._expired_at > _EXPIRE_SECONDS * MICROSECONDS:
+            self._expired_at = now
             await driver.delete_expired()
 
     async def _look(self, found: Cluster, seen: ServerState, now: int) -> None:
@@ -125,7 +120,10 @@ class ServerWatch:
         return now >= steady_at and any(each.code == SERVER_CRASHING for each in found.faults)
 
     async def _ended(self, found: Cluster, now: int) -> None:
-        """Have a server that has ended restarted after a pause: 1 s, doubled up to 60 s."""
+        """Request the restart of a server that has ended.
+
+        The next request follows after at least 1 s, doubled with each recent end up to 60 s.
+        """
         seen = (await self._driver.seen()).get(found.id, _MISSING)
         if seen.status != "stopped":
             return  # it was started between the two looks
@@ -170,10 +168,8 @@ def _store(
         return seen(current) if is_same else current
 
     current = CLUSTERS.find(tx, found.account_id, found.id)
-    if current is not None:
-        WORK.wake(
-            tx, current, now, hastens=False
-        )  # first: a step too locks its job, then the record
+    if current is not None:  # steps, too, lock the job before the record
+        WORK.wake(tx, current, now, hastens=False)
     states.observe(tx, needs.events, found.account_id, found.id, changed, now)
 
 

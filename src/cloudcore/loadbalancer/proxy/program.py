@@ -201,18 +201,14 @@ class Proxy:
                 line = (await reader.readline()).decode()
             error = None
             if line.startswith("apply ") and line.endswith("\n"):
-                error = self._try(line[6:-1])
+                try:
+                    self.apply(line[6:-1])
+                except OSError as failed:  # an error of TLS is one, too
+                    error = str(failed)
             state = json.dumps({**self._state(), "error": error})
             writer.write(state.encode() + b"\n")
             await writer.drain()
         writer.close()
-
-    def _try(self, text: str) -> str | None:
-        try:
-            self.apply(text)
-        except (OSError, ssl.SSLError) as error:
-            return str(error)
-        return None
 
     def _state(self) -> dict[str, Any]:
         return {

@@ -27,7 +27,9 @@ from cloudcore.loadbalancer.proxy.targets import Channel, ProxyBackend
 
 KEEP_ALIVE_SECONDS: Final = 15
 IDLE_SECONDS: Final = 60
+"""How long no byte may pass within a request."""
 STREAM_SECONDS: Final = 350
+"""How long no byte may pass on a TCP listener, and after `101 Switching Protocols`."""
 _LINGER_SECONDS: Final = 2
 _LINGER_BYTES: Final = 256 * 1024
 
@@ -152,9 +154,10 @@ class Conversation:
         return False
 
     async def _refuse(self, status: int) -> None:
-        """Answer with an error status; abort if a response has already begun.
+        """Answer with an error status; if a response has already begun, cut the connection instead.
 
-        Then read a little of what the client still sends, so that the client receives the answer.
+        After the answer, read a little of what the client still sends: otherwise the client might
+        not receive the answer.
         """
         if self._is_answered:
             self._client.writer.transport.abort()
@@ -242,7 +245,11 @@ class Conversation:
     async def _response_beside(
         self, request: Request, server: Channel, body: asyncio.Task[None] | None
     ) -> Response:
-        """Return the next response head; if sending the body fails first, raise that error."""
+        """Return the next response head.
+
+        If sending the request's body fails first, raise that error; raise `EOFError` if the target
+        ends the connection.
+        """
         head = asyncio.ensure_future(read_response(server.reader, request.method))
         try:
             if body is not None:
@@ -268,7 +275,7 @@ class Conversation:
                 try:
                     await server.writer.drain()
                 except OSError:
-                    return  # it may have answered before
+                    return  # the target may have answered already
         except (EOFError, OSError):
             raise ClientGone from None
         if request.length == CHUNKED:
@@ -295,7 +302,7 @@ class Conversation:
                 await self._send(unsent + framed(part, length))
                 unsent = b""
         except (EOFError, OSError):
-            raise Malformed from None  # the client must see that it is not whole
+            raise Malformed from None  # the client must see that the response is incomplete
         if length == CHUNKED:
             unsent += b"0\r\n\r\n"
         if unsent:

@@ -175,7 +175,7 @@ class Links:
         self._netlink.route("replace", type=_UNREACHABLE, proto=_STATIC, **_to(network))
 
     def mtu_of_internet(self) -> int:
-        """Return the MTU of the default route, in bytes."""
+        """Return the MTU of the default route, in bytes; 1500 if there is no default route."""
         for family in (socket.AF_INET6, socket.AF_INET):
             for route in self._netlink.get_default_routes(family=family, table=_MAIN_TABLE):
                 if (index := route.get_attr("RTA_OIF")) is not None:

@@ -24,15 +24,21 @@ def program(name: str) -> str | None:
 
 def check_rules(rules: str) -> None:
     """Check that the kernel would accept these rules; raise `RulesRefused` if it would not."""
-    said = _said([*_checker(), "-f", "-"], rules)
-    if said is not None:
-        raise RulesRefused(said)
+    ran = run_nft([*_checker(), "-f", "-"], rules, _SECONDS)
+    if ran.returncode != 0:
+        raise RulesRefused(ran.stderr.strip() or f"exit {ran.returncode}")
 
 
 @cache
 def can_check() -> bool:
     """Return True if rules can be checked here: `nft` is installed and namespaces are allowed."""
-    return _checker() != () and _said([*_checker(), "-f", "-"], "table inet entrepot {}\n") is None
+    if not _checker():
+        return False
+    try:
+        check_rules("table inet entrepot {}\n")
+    except RulesRefused:
+        return False
+    return True
 
 
 @cache
@@ -44,17 +50,14 @@ def _checker() -> Sequence[str]:
     return (unshare, *as_root, "--net", "--", nft, "-c")
 
 
-def _said(command: Sequence[str], rules: str) -> str | None:
-    """Return the error of a program that reads these rules as input, or None if it succeeds."""
+def run_nft(command: Sequence[str], rules: str, seconds: int) -> subprocess.CompletedProcess[str]:
+    """Run a command of `nft` that reads these rules as input; return its status and output.
+
+    Raise `RulesRefused` if it takes longer than `seconds`.
+    """
     try:
-        ran = subprocess.run(  # noqa: S603 - ours, and the rules have no text of an account
-            command,
-            input=rules,
-            capture_output=True,
-            text=True,
-            timeout=_SECONDS,
-            check=False,
+        return subprocess.run(  # noqa: S603 - ours, and the rules have no text of an account
+            command, input=rules, capture_output=True, text=True, timeout=seconds, check=False
         )
     except subprocess.TimeoutExpired:
-        return f"nft did not read them within {_SECONDS} seconds"
-    return None if ran.returncode == 0 else ran.stderr.strip() or f"exit {ran.returncode}"
+        raise RulesRefused(f"nft did not read them within {seconds} seconds") from None

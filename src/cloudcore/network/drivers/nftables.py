@@ -3,7 +3,7 @@
 Each VPC has a network namespace, which is its router, so two VPCs may have the same addresses. Each
 instance has its own link to that namespace, and no neighbours, so all its packets pass the rules.
 Another link, `uplink`, connects the namespace to the machine, which routes packets from the
-internet to it. Rules come first: no link in a namespace is up before the rules are in force.
+internet to the namespace. Rules come first: no link in a namespace is up before they are in force.
 """
 
 from __future__ import annotations
@@ -131,8 +131,10 @@ class Nftables:
         if index is None or not _links(lambda links: links.is_pair("eth0", mac, index), netns):
             _links(lambda links: links.delete("eth0"), netns)
             mtu = _links(Links.mtu_of_internet)
+            _links(lambda links: links.delete(name), path)
             with netns.open("rb") as instance:
-                _links(partial(_add_pair, name, instance.fileno(), mac, mtu), path)
+                end = instance.fileno()
+                _links(lambda links: links.add_pair(name, "eth0", end, mtu=mtu, mac=mac), path)
         _links(lambda links: router.set_up_interface(links, interface, sources), path)
         _links(lambda links: router.set_up_instance(links, interface), netns)
 
@@ -209,11 +211,6 @@ def _links(call: Callable[[Links], T], path: Path | None = None) -> T:
             return call(links)
 
     return opened() if path is None else within(path, opened)
-
-
-def _add_pair(name: str, instance: int, mac: str, mtu: int, links: Links) -> None:
-    links.delete(name)
-    links.add_pair(name, "eth0", instance, mtu=mtu, mac=mac)
 
 
 def _delete_all(links: Links) -> None:

@@ -7,7 +7,6 @@ starts `nft`.
 from __future__ import annotations
 
 import json
-import subprocess
 from collections.abc import Mapping, Sequence
 from ipaddress import IPv4Network, IPv6Network
 from typing import Final
@@ -23,7 +22,7 @@ from cloudcore.network.drivers.links import (
     whole,
 )
 from cloudcore.network.drivers.namespaces import set_sysctl
-from cloudcore.network.drivers.nft_check import program
+from cloudcore.network.drivers.nft_check import program, run_nft
 from cloudcore.network.drivers.rules import (
     TABLE,
     UPLINK,
@@ -96,7 +95,7 @@ def sources_of(plan: VpcPlan) -> Sequence[Address]:
 
 
 def set_up_interface(links: Links, interface: InterfacePlan, sources: Sequence[Address]) -> None:
-    """Set up the VPC's end of the link to an instance, with its routes."""
+    """Set up the VPC's end of the link to an instance, with routes that have these `sources`."""
     index = links.set_up(link_of(interface.id), ROUTER)
     links.set_routes(index, _routes_to(interface, sources))
 
@@ -166,17 +165,7 @@ def _chains() -> Sequence[str]:
 
 def _nft(*arguments: str, rules: str = "") -> str:
     """Run `nft`; return its output. Raise `RulesRefused` if it fails."""
-    try:
-        ran = subprocess.run(  # noqa: S603 - ours, and the rules have no text of an account
-            [program("nft") or "nft", *arguments],
-            input=rules,
-            capture_output=True,
-            text=True,
-            timeout=_SECONDS,
-            check=False,
-        )
-    except subprocess.TimeoutExpired:
-        raise RulesRefused(f"nft did not read them within {_SECONDS} seconds") from None
+    ran = run_nft([program("nft") or "nft", *arguments], rules, _SECONDS)
     if ran.returncode != 0:
         raise RulesRefused(ran.stderr.strip() or f"nft ended with {ran.returncode}")
     return ran.stdout

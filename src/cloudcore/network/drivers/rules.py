@@ -23,13 +23,11 @@ from typing import Final
 from uuid import UUID
 
 from cloudcore.network.driver import Direction, InterfacePlan, RulePlan, SubnetPlan, VpcPlan
+from cloudcore.network.ranges import GLOBAL
 
 TABLE: Final = "inet entrepot"
 UPLINK: Final = "uplink"
 """Name of the link to the machine, in the namespace of a VPC."""
-GLOBAL: Final = IPv6Network("2000::/3")
-"""Addresses of the internet (RFC 4291, section 2.4); those of private networks (ULA) are not among
-them."""
 _ALL: Final = IPv6Network("::/0")
 
 _BASE_CHAINS: Final = {
@@ -108,11 +106,7 @@ def _platform(plan: VpcPlan) -> dict[str, list[str]]:
     """Return the platform's rules, which no security group can override."""
     own = _by_link(plan, "iifname", "own")
     return {
-        "platform_forward": [
-            "ct state invalid drop",
-            f"{_FROM_UPLINK} goto from_internet",
-            *own,
-        ],
+        "platform_forward": ["ct state invalid drop", f"{_FROM_UPLINK} goto from_internet", *own],
         "platform_input": [
             'iifname "lo" accept',
             _NEIGHBOURS,

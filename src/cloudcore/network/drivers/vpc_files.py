@@ -31,7 +31,7 @@ class VpcState(msgspec.Struct, frozen=True):
     """The stored state of a VPC."""
 
     vips: dict[str, str | None] = {}
-    """The addresses where load balancers of the VPC listen, with the interface of each, or None."""
+    """The addresses where load balancers of the VPC listen, with interfaces as in `Vips`."""
     sources: list[str] = []
     """The addresses, at most one of each IP version, that programs in the VPC's namespace send
     from."""
@@ -80,7 +80,7 @@ class VpcFiles:
         write_file(self._state(vpc_id), msgspec.json.encode(kept))
 
     def keep_vip(self, vpc_id: str, vip: Address, interface_id: str | None) -> None:
-        """Store that a VPC's load balancers listen at an address."""
+        """Store an address where load balancers of a VPC listen, and an interface as in `Vips`."""
         kept = self.kept(vpc_id)
         vips = kept.vips | {str(vip): interface_id}
         self.keep(vpc_id, structs.replace(kept, vips=vips))
