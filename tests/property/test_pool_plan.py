@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from msgspec import structs
 
@@ -99,6 +99,14 @@ changes = st.one_of(
 
 
 @settings(deadline=None)
+@example(  # more than size + 1 while the only ready one is old
+    size=2,
+    drawn=[
+        *(("image_digest", "2"), ("wait", 1), ("image_digest", "1"), ("wait", 1)),
+        *(("size", 1), ("image_digest", "2"), ("wait", 1)),
+    ],
+    bad=frozenset({"2"}),
+)
 @given(
     size=st.integers(0, 5),
     drawn=st.lists(changes, max_size=12),

@@ -49,8 +49,9 @@ def plan(pool: InstancePool, instances: Sequence[Instance], now: int) -> Rollout
         starts = 0 if version is None else max(0, pool.size - total)
         return RolloutPlan(starts, _least_wanted(staying)[: max(0, total - pool.size)])
     if total > pool.size + 1:
-        first = [*_least_wanted(old), *_least_wanted(current)]
-        return RolloutPlan(stops=first[: total - pool.size - 1])
+        wanted_least = [*_least_wanted(old), *_least_wanted(current)]
+        unready_first = sorted(wanted_least, key=lambda each: each.is_ready)
+        return RolloutPlan(stops=unready_first[: total - pool.size - 1])
     if not all(is_stable(each, now) for each in current):
         return RolloutPlan()
     if total > pool.size:
