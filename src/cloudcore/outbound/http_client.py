@@ -65,17 +65,18 @@ IDLE_SECONDS: Final = 20.0
 
 
 class IdleConnections:
-    """The idle connections of one client."""
+    """The idle connections of one client, by origin."""
 
     def __init__(self, max_per_origin: int) -> None:
         self._max_per_origin = max_per_origin
-        self._kept: dict[HttpConnection, tuple[str, asyncio.TimerHandle]] = {}
-        """Each connection with its origin and the timer that closes it; the last used is last."""
+        self._kept: dict[str, dict[HttpConnection, asyncio.TimerHandle]] = {}
+        """The timers that close the connections of each origin; the last used one is last."""
 
     def take(self, origin: str) -> HttpConnection | None:
         """Return the most recently used connection that is still open, or None."""
-        for connection in reversed(self._of(origin)):
-            self._kept.pop(connection)[1].cancel()
+        while kept := self._kept.get(origin):
+            connection = next(reversed(kept))
+            self._remove(origin, connection)
             if connection.is_reusable:
                 return connection
             connection.abort()
@@ -83,25 +84,29 @@ class IdleConnections:
 
     def give_back(self, origin: str, connection: HttpConnection) -> None:
         """Store a connection for reuse; close it if it cannot be reused, or there are enough."""
-        if not connection.is_reusable or len(self._of(origin)) >= self._max_per_origin:
+        kept = self._kept.get(origin, {})
+        if not connection.is_reusable or len(kept) >= self._max_per_origin:
             connection.abort()
             return
-        timer = asyncio.get_running_loop().call_later(IDLE_SECONDS, self._drop, connection)
-        self._kept[connection] = origin, timer
+        loop = asyncio.get_running_loop()
+        kept[connection] = loop.call_later(IDLE_SECONDS, self._drop, origin, connection)
+        self._kept[origin] = kept
 
     def close(self) -> None:
         """Close all connections."""
-        for connection, (_, timer) in self._kept.items():
-            timer.cancel()
-            connection.abort()
-        self._kept.clear()
+        for origin, kept in list(self._kept.items()):
+            for connection in list(kept):
+                self._drop(origin, connection)
 
-    def _of(self, origin: str) -> list[HttpConnection]:
-        return [each for each, (known, _) in self._kept.items() if known == origin]
-
-    def _drop(self, connection: HttpConnection) -> None:
-        del self._kept[connection]
+    def _drop(self, origin: str, connection: HttpConnection) -> None:
+        self._remove(origin, connection)
         connection.abort()
+
+    def _remove(self, origin: str, connection: HttpConnection) -> None:
+        kept = self._kept[origin]
+        kept.pop(connection).cancel()
+        if not kept:
+            del self._kept[origin]
 
 
 MAX_IDLE: Final = 8

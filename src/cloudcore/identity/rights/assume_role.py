@@ -186,7 +186,9 @@ def _assume(
         now=asked.now,
     )
     is_chained = source.kind is PrincipalKind.ROLE_SESSION
-    most = CHAINED_SECONDS if is_chained else role.max_session_seconds
+    most = role.max_session_seconds
+    if is_chained:
+        most = min(most, CHAINED_SECONDS)
     # A whole second, so that both tokens of the session expire together.
     expires_at = end_after(clamp_duration(asked.request.duration_seconds, most), asked.now)
     if is_chained:
