@@ -75,7 +75,7 @@ class NodeSettings:
         return self.node_name or _host_name()
 
     def node(self, data: Path) -> Node:
-        """Return the record of this machine, with its kinds of work; `data` is the data folder."""
+        """Return this machine as a node, with its kinds of work; `data` is the data folder."""
         found = ["networks", "backups"]
         if self.vips:
             found.append("balancers")
@@ -124,7 +124,7 @@ class NodeSettings:
 
     @property
     def problem(self) -> str:
-        """Return the first problem, with the setting's name before it, or an empty string."""
+        """Return a problem, with the setting's name before it, or an empty string."""
         if self.node_name and _NAME.fullmatch(self.node_name) is None:
             return f"node_name: {self.node_name!r} is no name of a-z 0-9 . -, at most 63"
         _ = self.ipv6_ranges, self.vips, self.targets

@@ -11,7 +11,7 @@ from cloudcore.outbound.destinations import Allowed
 
 PREFIX: Final = "ENTREPOT_"
 PULL: Final = "pull"
-"""The name of ``/v2`` in the setting ``family_hosts``."""
+"""The part ``/v2`` in the setting ``family_hosts``."""
 AUTH: Final = "auth"
 CONSOLE: Final = "console"
 _ORIGIN: Final = re.compile(
@@ -59,7 +59,7 @@ def listed_origins(name: str, text: str) -> tuple[str, ...]:
 
 
 def address_and_port(text: str) -> tuple[str, int]:
-    """Parse an IP address and a port, by default 53 (DNS); raise ValueError for other text."""
+    """Parse an IP address with or without a port (53, DNS); raise ValueError for other text."""
     try:
         return str(ip_address(text.strip("[]"))), _DNS_PORT
     except ValueError:
@@ -75,7 +75,7 @@ def listed(text: str) -> tuple[str, ...]:
 def mirrored_prefixes(text: str) -> Mapping[str, str]:
     """Map each registry or host in the setting ``mirrors`` to its ``account/prefix``.
 
-    Raise `SettingsError` if an entry is not HOST=ACCOUNT/PREFIX, or a host is listed twice.
+    Raise `SettingsError` if an entry is not HOST=ACCOUNT/PREFIX, or a host has two prefixes.
     """
     found: dict[str, str] = {}
     for entry in listed(text):
@@ -112,7 +112,7 @@ _EXAMPLE: Final = "https://registry.example.com"
 
 
 def public_url_problem(url: str) -> str:
-    """Return what is wrong with a public URL, and a correction; an empty string if nothing is.
+    """Return the problem of a public URL and a correction; an empty string if it is valid.
 
     A public URL is ``http://`` or ``https://`` and a host, without a path: container clients look
     for ``/v2`` only at the root of a host.
@@ -121,7 +121,7 @@ def public_url_problem(url: str) -> str:
     host, _, path = rest.partition("/")
     person, at, host = host.rpartition("@")
     is_host = HOST.fullmatch(host) is not None
-    if at:  # neither is repeated: this is printed, and may be logged
+    if at:  # the message omits both: it is printed, and may be logged
         named = "a user and a password" if ":" in person else "a user"
         return (
             f"it has {named} before the host, and is told to all clients; {_advice(host, is_host)}"
@@ -147,16 +147,16 @@ def is_every_address(host: str) -> bool:
     try:
         return ip_address(host).is_unspecified
     except ValueError:
-        return host in ("", "0")  # as `bind` reads them
+        return host in ("", "0")  # `bind` treats these as 0.0.0.0
 
 
 def ports_clash(host: str, other: str) -> bool:
-    """Return True if two hosts share an address, so that one port cannot serve both."""
+    """Return True if two hosts share an address, so that both cannot listen on one port."""
     host, other = ("127.0.0.1" if each == "localhost" else each for each in (host, other))
     if host == other:
         return True
     return any(
-        is_every_address(every) and (":" in every or ":" not in one)  # :: is every address of IPv4
+        is_every_address(every) and (":" in every or ":" not in one)  # `::` includes IPv4
         for every, one in ((host, other), (other, host))
     )
 
