@@ -26,7 +26,7 @@ def archive_of(
     roles: ServiceRoles,
     servers: BubblewrapServers | None,
 ) -> tuple[BucketArchive, Bridge | None]:
-    """Return the archive and its bridge to the S3 endpoint, which the caller closes.
+    """Return the archive, and its bridge to the S3 endpoint. The caller closes the bridge.
 
     The bridge is None if this machine has no S3 endpoint.
     """

@@ -1,4 +1,4 @@
-"""Metrics of a registry: events that workers count, and gauges that are measured at a scrape.
+"""Metrics of a registry: the events that workers count, and the gauges measured at each scrape.
 
 The gauges are of disk, database, jobs, chores, nodes, backups and uploads. Each query reads a
 bounded number of rows, so a scrape costs the same in every registry.
@@ -33,7 +33,7 @@ from registry.services.context import ServiceContext
 from registry.settings.settings import Settings
 
 STEP: Final = 2000
-"""Number of files and folders examined per call: some 10 ms, unless the disk is busy."""
+"""Number of files and folders examined per call: about 10 ms, unless the disk is busy."""
 _FORGOTTEN_AFTER: Final = 7 * 24 * 3600 * MICROSECONDS
 """A machine not seen for this long counts as removed."""
 _BLOCK: Final = 512
@@ -114,7 +114,7 @@ class FolderSize:
     def _sizes(self) -> Iterator[int]:
         folders = [str(folder) for folder in self._folders]
         while folders:
-            # What is gone meanwhile takes no space.
+            # A file that was deleted meanwhile takes no space.
             with suppress(FileNotFoundError), os.scandir(folders.pop()) as entries:
                 for entry in entries:
                     with suppress(FileNotFoundError):
@@ -133,7 +133,7 @@ class MeasuredFolders(NamedTuple):
 
 
 class ChorePeriods(NamedTuple):
-    """The period in seconds of each chore of a process, by name, and when the process started."""
+    """The period of each chore of a process, in seconds by name, and when the process started."""
 
     seconds: Mapping[str, float]
     since: int
@@ -176,7 +176,7 @@ async def measure(
 
 
 def folders_of(settings: Settings) -> MeasuredFolders:
-    """Return the folders to measure: the data folder, blobs that are elsewhere, and the cache."""
+    """Return the folders to measure: data (with blobs that are elsewhere), and the disk cache."""
     data, blobs = settings.data.resolve(), settings.blobs.resolve()
     all_data = FolderSize([data] if blobs.is_relative_to(data) else [data, blobs])
     return MeasuredFolders(all_data, FolderSize([settings.cache]))

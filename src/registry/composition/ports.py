@@ -1,4 +1,4 @@
-"""Fill ports of families from other families, and from the settings.
+"""Provide values for ports of families, from other families or from the settings.
 
 Ports that a family fills itself are in its own ``needs.py``.
 """
@@ -123,7 +123,7 @@ def _certificate_settings(settings: Settings) -> certificate.CertificateSettings
 
 
 def _sending(settings: Settings) -> email.SendingTerms:
-    """Return the sender of the accounts' mail, which is None if sending is off, and the rate."""
+    """Return the sender of the accounts' mail (None if sending is off) and the allowed rate."""
     chosen, name = settings.email, settings.mail_host_name
     if chosen.email_sending == "off":
         return email.SendingTerms(None, chosen.email_rate)
@@ -213,7 +213,7 @@ async def _prices(opening: Opening) -> billing.Prices:
 
 
 async def _images(opening: Opening) -> Images:
-    """Return where instances on this machine get images from: this registry."""
+    """Return this registry as the source of images for instances on this machine."""
     from registry.image_roots.images import RegistryImages  # noqa: PLC0415 - few machines run any
     from registry.image_roots.layer_store import LayerStore  # noqa: PLC0415
 
@@ -222,7 +222,7 @@ async def _images(opening: Opening) -> Images:
     return RegistryImages(
         await opening.get(registry.SERVICES),
         await opening.get(registry.BEARERS),
-        # Layers whose files belong to other ids are others.
+        # A layer is unpacked once for each first user id: its files belong to other ids.
         LayerStore(node.folder / "layers" / ("own" if first is None else f"{first}"), first),
         frozenset({settings.pull_host, *settings.hosts}),
     )
