@@ -61,8 +61,8 @@ class EncryptionBinding(ResponseBody):
     id: Uuid | None
     """Null for the platform key, which nobody has bound."""
     source: rows.BindingSource
-    """What has the binding: the repository, or its account for all without one of their own;
-    `platform` if neither has one."""
+    """`repository` if the repository itself is bound, `account` if the account's default applies,
+    `platform` if neither is bound."""
     repository: ResourceRef | None
     """Null unless `source` is `repository`."""
     status: BindingStatus
