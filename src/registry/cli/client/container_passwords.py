@@ -1,4 +1,4 @@
-"""Get passwords for container clients from the registry, and store them until they are old.
+"""Get passwords for container clients from the registry, and reuse them until they are old.
 
 A password (``POST /v1/authorization-token``) lasts twelve hours at most and grants nothing by
 itself. It is stored in a file that only its owner can read, beside the credentials of ``entrepot
@@ -24,7 +24,7 @@ from registry.cli.client.sign_in import find_key
 PATH: Final = "/v1/authorization-token"
 _FILE: Final = "container-passwords.json"
 _ELSEWHERE: Final = 4
-"""The distance of a source that does not make passwords for the server (`_distance`)."""
+"""The result of `_distance` for a source that does not make passwords for the server."""
 _DEFAULT_PORTS: Final = {"http": 80, "https": 443}
 
 
@@ -148,7 +148,7 @@ def forget_password(key: str, environ: Mapping[str, str]) -> None:
 
 
 def _store(key: str, made: ContainerPassword | None, environ: Mapping[str, str]) -> None:
-    """Store a password, or delete it if None; delete expired ones. On failure, do nothing."""
+    """Store a password, or delete it for None; delete expired ones too. Ignore failures."""
     try:
         with changing_file(_path(environ), ContainerPassword) as stored:
             for old in [old for old, each in stored.items() if each.expires_at <= time.time()]:

@@ -51,7 +51,7 @@ class Credential(msgspec.Struct, omit_defaults=True):
 
 
 def credentials_path(environ: Mapping[str, str]) -> Path:
-    """Return ``$ENTREPOT_CREDENTIALS``, else a path in the user's configuration folder."""
+    """Return the path in ``ENTREPOT_CREDENTIALS``, else one in the user's configuration folder."""
     named = environ.get("ENTREPOT_CREDENTIALS")
     if named:
         return Path(named)

@@ -1,4 +1,4 @@
-"""``entrepot completion`` prints completion scripts of shells, which call ``entrepot __complete``.
+"""``entrepot completion`` prints a shell's completion script, which calls ``entrepot __complete``.
 
 ``__complete`` prints names while a command is typed. It waits only briefly for the registry, and
 prints nothing on any failure, so the typed line stays unchanged.
@@ -107,7 +107,7 @@ def _print(options: argparse.Namespace) -> None:
 
 
 def _asking(kind: str) -> dict[str, str]:
-    """Map each shell to the code that completes an argument of a kind."""
+    """Map each shell to its code for completing an argument with names of a kind."""
     return {
         "bash": f"_entrepot_{kind}",
         "zsh": f"_entrepot_names {kind}",
@@ -143,7 +143,7 @@ KINDS: Final = {
 
 _PROVIDER: Final = "identity-provider"
 _PLAIN: Final = re.compile(r"[\w.@:/+=-]+", re.ASCII)
-"""Names that no shell expands: bash would run a command between backticks."""
+"""Only names that no shell expands are printed: bash would run a command in backticks."""
 _TIMEOUT_SECONDS: Final = 2
 _MOST: Final = 100
 _MOST_ARGUMENTS: Final = 3
@@ -161,7 +161,7 @@ def add_complete(commands: Verbs) -> None:
 
 
 def nouns_of(commands: Verbs) -> Mapping[str, Noun]:
-    """Map kinds to nouns, for nouns whose list has a fixed path."""
+    """Map kinds to the nouns whose lists have a fixed path."""
     nouns = commands.described if isinstance(commands, CommandTable) else ()
     return {
         kind_of(each): each
@@ -193,9 +193,9 @@ def _print_names(described: Mapping[str, Noun], options: argparse.Namespace) -> 
 
 
 def candidates(client: ApiClient, kind: str, word: str, line: str = "") -> Sequence[str]:
-    """Return up to 100 names of a kind that begin with a word; for images, references by tag.
+    """Return up to 100 names of a kind that begin with `word`; for images, references by tag.
 
-    Tags come from the repository that the `line` typed so far names.
+    For tags, `line` is the command line typed so far; it names the repository.
     """
     if kind == "principal":
         return _principals(client, word)
@@ -227,7 +227,7 @@ def _tag_names(client: ApiClient, repository: str, prefix: str) -> Sequence[str]
 
 
 def _tags_of_line(client: ApiClient, word: str, line: str) -> Sequence[str]:
-    """Return tags of the first repository in the typed line that begin with a word."""
+    """Return the tags that begin with `word`, of the first repository in the typed line."""
     _, _, typed = line.rpartition("entrepot ")
     arguments = [each for each in typed.split()[2:] if not each.startswith("-")]
     for each in arguments[:_MOST_ARGUMENTS]:

@@ -1,4 +1,4 @@
-"""``entrepot docker-login``: log container clients in, by their own files or a pull secret."""
+"""``entrepot docker-login``: log container clients in, or print a Kubernetes pull secret."""
 
 from __future__ import annotations
 
@@ -86,12 +86,12 @@ def config_path(environ: Mapping[str, str]) -> Path:
 
 
 def add_helper(path: Path, hosts: Iterable[str]) -> bool:
-    """Set the credential helper of hosts in docker's configuration; return False if unchanged.
+    """Set our credential helper for hosts in docker's configuration; return False if unchanged.
 
     Other settings stay. The file is replaced atomically, and keeps its mode. Raise `CommandFailure`
-    if the file is no such configuration, or cannot be written.
+    if the file is not such a configuration, or cannot be written.
     """
-    target = path.resolve()  # a link stays one
+    target = path.resolve()  # so that a symbolic link stays a link
     config = _read(target)
     helpers = config.setdefault("credHelpers", {})
     if not isinstance(helpers, dict):
@@ -228,7 +228,7 @@ def _expiry(made: ContainerPassword) -> str:
 
 
 def _name_helper(client: ApiClient) -> None:
-    """Check that the sign-in works, and set the credential helper of the registry's host."""
+    """Check that the sign-in works, and set the credential helper for the registry's host."""
     source = find_source(client.url, os.environ)
     if source is None:
         raise CommandFailure(f"nothing makes passwords for {client.host}; sign in to it first")
@@ -246,15 +246,15 @@ def _name_helper(client: ApiClient) -> None:
 
 
 class _LoginCommand(NamedTuple):
-    """The arguments with which a client program logs in; the host is added at the end."""
+    """The arguments of a client program's login; the host follows them."""
 
     words: tuple[str, ...] = ("login",)
     username: str = "--username"
     password: str = "--password-stdin"  # noqa: S105 - an option
     plain_http: tuple[str, ...] = ()
-    """Options for a registry without TLS; docker and crane need none on loopback."""
+    """Options for a registry without TLS; on loopback, docker and crane need none."""
     before_plain_http: tuple[str, ...] = ()
-    """A command to run first for a registry without TLS; the host is added at the end."""
+    """Arguments of a command to run first for a registry without TLS; the host follows them."""
 
 
 _DOCKER: Final = _LoginCommand()
@@ -279,7 +279,7 @@ CLIENTS: Final = tuple(_COMMANDS)
 
 
 def login_commands(url: str, program: str, username: str, host: str) -> list[list[str]]:
-    """Return the command lines that log a client in; an unknown client gets docker's.
+    """Return the command lines that log a client in; for an unknown client, those of docker.
 
     The last command reads the password from standard input.
     """

@@ -28,7 +28,7 @@ from registry.cli.commands.batches import Line, batches, delete_items, failed, l
 from registry.cli.commands.repositories import REPOSITORIES
 
 _DEEPEST: Final = 16
-"""The most levels shown; each image of the tree costs a request."""
+"""Maximum depth of the tree; each image in it costs a request."""
 
 
 def _show_tree(run: Invocation) -> None:
@@ -185,7 +185,7 @@ def _restore(run: Invocation) -> bool:
 
 
 def _deleted_digests(run: Invocation, path: str, items: Sequence[str]) -> list[str]:
-    """Return `items` with short digests completed to digests of deleted images.
+    """Return `items`, with each short digest completed to the digest of a deleted image.
 
     Raise `Missing` if no deleted image matches a short digest; `Misuse` if several do.
     """

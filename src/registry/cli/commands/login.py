@@ -101,10 +101,10 @@ def sign_in(options: argparse.Namespace) -> None:
 def _with_role(
     options: argparse.Namespace, transport: Transport, credential: Credential
 ) -> Credential:
-    """Assume the role of ``--role``, or the person's only or chosen one; return the new credential.
+    """Assume the role in ``--role``, else the person's only role or the one picked.
 
-    Return the credential unchanged if no role is chosen, and for a service account without
-    ``--role``.
+    Return the new credential; return `credential` itself if no role is picked, and for a service
+    account without ``--role``.
     """
     role, shown, source = options.role, printable(options.role or ""), credential.token.access_token
     if role is None:
@@ -141,9 +141,10 @@ def _sign_client_in(
 
 
 def sign_out(options: argparse.Namespace) -> int:
-    """Delete the stored credential in any case, and end the sign-in at the registry.
+    """Delete the stored credential, and end the sign-in at the registry; return the exit status.
 
-    Return the exit status, which is not 0 if the registry could not end it.
+    If the registry cannot end the sign-in, the credential is deleted all the same, and the status
+    is `FAILED`.
     """
     path = credentials_path(os.environ)
     transport = transport_to(choose_registry(options.registry, os.environ, path), path)
@@ -188,7 +189,7 @@ def _end(transport: Transport, credential: Credential) -> None:
 
 
 def _end_quietly(transport: Transport, credential: Credential) -> None:
-    """Revoke the tokens of a replaced sign-in; on failure do nothing, as they expire."""
+    """Revoke the tokens of a replaced sign-in; ignore failures, as tokens expire."""
     try:
         _end(transport, credential)
     except CommandFailure:

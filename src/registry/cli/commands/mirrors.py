@@ -50,7 +50,7 @@ _INDEXES: Final = (OCI_INDEX, DOCKER_MANIFEST_LIST)
 _ACCEPT: Final = f"{OCI_INDEX}, {OCI_MANIFEST}, {DOCKER_MANIFEST_LIST}, {DOCKER_MANIFEST}"
 _PART: Final = 1 << 18
 _AT_ONCE: Final = 3
-"""Blobs that are pulled at once, as Docker does."""
+"""Number of blobs pulled at once, as by Docker."""
 _SLOW_SECONDS: Final = 300
 """Timeout of a response; the upstream may be slow."""
 _COLUMNS: Final = (
@@ -97,7 +97,7 @@ def _pull(
     image: MirroredImage,
     platforms: frozenset[str] | None,
 ) -> Record:
-    """Pull an image; return its table row, which has the failure if there was one."""
+    """Pull an image; return its table row, with the error message if the pull failed."""
     failure = None
     with progress() as show:
         puller = _Puller(client, password, image, lambda words: show(f"{text}: {words}"))
@@ -175,7 +175,7 @@ def platforms_of(texts: Sequence[str], machine: str) -> frozenset[str] | None:
 
 
 def is_wanted(descriptor: Record, platforms: frozenset[str] | None) -> bool:
-    """Return True if a child of an index is for one of the platforms, or is an index itself."""
+    """Return True if a child of an index is for one of `platforms` (None: any), or is an index."""
     if platforms is None or (
         descriptor.get("mediaType") in _INDEXES and not descriptor.get("platform")
     ):
@@ -206,7 +206,7 @@ class _Puller:
         self.found: dict[str, Any] = {"digest": None, "manifests": 0, "blobs": 0, "size_bytes": 0}
 
     def pull(self, platforms: frozenset[str] | None) -> None:
-        """Pull the image for these platforms, or for all if None."""
+        """Pull the image for these platforms (None: all)."""
         top = self._manifest(self._image.reference)
         manifests = [top, *self._below(top, platforms)]
         if top.get("manifests") and all("manifests" in each for each in manifests):
@@ -256,7 +256,7 @@ class _Puller:
         def read(response: HTTPResponse) -> None:
             while part := response.read(_PART):
                 self._count(len(part))
-            if response.length:  # `read` of a part does not raise for it
+            if response.length:  # a partial `read` does not raise at a lost connection
                 raise CommandFailure(
                     f"{digest} was cut off before its end; 'entrepot mirrors list' shows whether "
                     "the upstream is at fault, and the same command goes on with the rest"
@@ -269,7 +269,7 @@ class _Puller:
         self._show(f"{self.found['blobs']} blobs, {size_text(self._size)}")
 
     def _get(self, path: str, read: Callable[[HTTPResponse], T]) -> T:
-        """Read an answer of ``/v2`` with a token; after a 401, retry once with a new token."""
+        """GET a path of ``/v2`` with a token; after a 401, retry once with a new token."""
         target = f"/v2/{self._image.name}/{path}"
         for bearer in (self._bearer or self._token(), None):
             headers = {"Authorization": f"Bearer {bearer or self._token()}", "Accept": _ACCEPT}

@@ -85,7 +85,7 @@ def _values(settings: Settings) -> Mapping[str, object]:
 
 
 def _line(name: str, value: object) -> str:
-    """Return a line of TOML; its strings, numbers and lists of strings are written as in JSON."""
+    """Return a line of TOML, which writes strings, numbers and lists of strings like JSON."""
     return f"{name} = {msgspec.json.encode(value).decode()}"
 
 

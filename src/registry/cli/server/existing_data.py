@@ -1,4 +1,4 @@
-"""Prepare the data of a registry, and its keys, for a command that expects them to be there."""
+"""Open a registry's existing data, and its keys, for commands that work on them."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def prepare_existing(settings: Settings) -> None:
 
 
 def on_data(settings: Settings, work: Callable[[RegistryStores], Awaitable[T]]) -> T:
-    """Open the stores of existing data, and return the result of `work` with them.
+    """Open the stores of existing data; return the result of calling `work` with the stores.
 
     Raise what `prepare_existing` raises.
     """
@@ -48,7 +48,7 @@ def on_data(settings: Settings, work: Callable[[RegistryStores], Awaitable[T]]) 
 
 
 def no_account(settings: Settings) -> SettingsError:
-    """Return the error for an install without an account."""
+    """Return the error for data without an account."""
     place = str(settings.data)
     if settings.database_url and settings.data.exists():  # it is not shown: it may hold a password
         place = "the database of ENTREPOT_DATABASE_URL (is it the right one?)"

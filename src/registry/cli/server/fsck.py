@@ -37,10 +37,10 @@ from registry.settings.settings import Settings
 
 
 def run_fsck(options: argparse.Namespace) -> int:
-    """Check and print every finding; return 1 when an invariant is violated.
+    """Check the data, and print every finding; return 1 if anything is wrong, else 0.
 
-    With ``--remove-orphans``, if no invariant is violated, set orphans aside; they are deleted days
-    later. Orphans that now have a row are moved back first.
+    Files that were set aside and have a row now are put back first. With ``--remove-orphans``, set
+    the orphans aside, to be deleted days later; raise `CommandFailure` if an invariant is violated.
     """
     settings = settings_of(options)
     checked = check_data(settings, read_objects=not options.quick)
@@ -64,17 +64,19 @@ def run_fsck(options: argparse.Namespace) -> int:
 
 
 class CheckResult(NamedTuple):
-    """The result of a check, with the numbers of files put back and of files set aside."""
+    """The result of a check."""
 
     put_back: int
+    """Number of files that were set aside, and were put back since they have a row now."""
     orphans: int
+    """Number of files that are set aside."""
     report: FsckReport
     warning: str
     """Reason why the whole report may be wrong; empty if there is none."""
 
 
 def check_data(settings: Settings, *, read_objects: bool) -> CheckResult:
-    """Check the data of a registry, and print every finding."""
+    """Check the data of a registry, print every finding, and return the result."""
     prepare_existing(settings)
     check_whole(settings.database)
     checked = asyncio.run(_check(settings, read_objects))
@@ -145,11 +147,11 @@ Show = Callable[[str], None]
 async def set_all_orphans_aside(ctx: ServiceContext, sweeper: BlobSweeper, show: Show) -> int:
     """Set the orphans of all partitions aside; return how many were moved.
 
-    Count them all before moving the first: with the wrong database, each partition of a small
+    All are counted before the first is moved: with the wrong database, each partition of a small
     registry may have few orphans, but all together have too many.
 
-    Raise `CommandFailure` if the database seems to be the wrong one, or more files have no row than
-    crashes can leave, in all partitions together or in one.
+    Raise `CommandFailure` if the database seems to be the wrong one, or if more files have no row
+    than crashes leave: in all partitions together, or in one, whose files then stay.
     """
     await _require(check_generation(ctx, sweeper))
     places = await _scan_places(ctx, sweeper, show)

@@ -1,4 +1,4 @@
-"""Options of commands on the registry's machine, and the settings they result in."""
+"""Options of commands on the registry's machine, and the settings that result from them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def add_local(
     summary: str,
     description: str,
 ) -> argparse.ArgumentParser:
-    """Add a command that opens a registry's data instead of calling it; return its parser."""
+    """Add a command that opens the data instead of calling a registry; return its parser."""
     command = commands.add_parser(
         name,
         help=f"{summary} (on the registry's machine)",
@@ -66,7 +66,7 @@ def add_serving(command: argparse.ArgumentParser) -> None:
 
 
 def add_acme(command: argparse.ArgumentParser) -> None:
-    """Add the options of a certificate that the server gets by itself."""
+    """Add the options of a certificate that the server obtains itself."""
     command.add_argument(
         "--tls",
         action="store_const",

@@ -46,7 +46,7 @@ _NOT_THERE: Final = (
 
 
 def run_listing(options: argparse.Namespace) -> None:
-    """Print all orphans; the first is the next to be deleted."""
+    """Print all orphans, the next to be deleted first."""
     settings = settings_of(options)
     prepare_existing(settings)
     orphans = asyncio.run(_list(settings))
@@ -56,7 +56,7 @@ def run_listing(options: argparse.Namespace) -> None:
 
 
 def run_restoration(options: argparse.Namespace) -> None:
-    """Move the orphans with these ids, or all, back into the store, with or without a row."""
+    """Put the orphans with the given ids, or all, back into the store, with or without a row."""
     if bool(options.ids) == options.are_all:
         raise Misuse("name the orphans by their ids or give --all, not both")
     settings = settings_of(options)
@@ -109,7 +109,7 @@ def _record(orphan: Orphan, kept: int) -> Record:
 
 
 def run_recovery(options: argparse.Namespace) -> None:
-    """Recover the blob with this digest from quarantine into a repository, ``ACCOUNT/NAME``."""
+    """Recover a blob, by its digest, from the quarantine into a repository (``ACCOUNT/NAME``)."""
     settings = settings_of(options)
     name, wanted = parse_name(options.repository), Digest.parse(options.digest)
     if wanted.algorithm != "sha256":

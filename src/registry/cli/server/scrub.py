@@ -1,4 +1,4 @@
-"""Run ``entrepot scrub`` and ``scrub status``; print status and damage, for ``seal`` too."""
+"""Carry out ``entrepot scrub`` and ``scrub status``; print damage and status for ``seal`` too."""
 
 from __future__ import annotations
 
@@ -168,7 +168,7 @@ def _record(settings: Settings, status: ScrubStatus) -> Record:
 
 
 def write_damaged(blobs: Iterable[FoundDamage]) -> None:
-    """Print the damage of each blob, and the images that need it."""
+    """Print the damage of each blob, and the images that need the blob."""
     for blob in blobs:
         write_now(f"blob {blob.digest}: {blob.problem}\n")
         for needy in blob.images:
@@ -176,7 +176,7 @@ def write_damaged(blobs: Iterable[FoundDamage]) -> None:
 
 
 def write_status(form: str, lines: Iterable[str], record: Record) -> None:
-    """Print a status as `lines`; in a format for programs, as `record`."""
+    """Print `lines`, or in a format for programs `record`."""
     if form == TABLE:
         write_now("\n".join([*lines, ""]))
     else:

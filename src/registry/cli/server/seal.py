@@ -34,7 +34,7 @@ from registry.settings.settings import Settings
 from registry.settings.texts import SettingsError
 
 _WORKERS: Final = 4
-"""Blobs that are sealed at once."""
+"""Number of blobs sealed at once."""
 _STAYED: Final = {
     Outcome.KEY_UNUSABLE: "need a key that is disabled or deleted",
     Outcome.UNUSED: "are in no repository: the garbage collector deletes them",

@@ -24,7 +24,7 @@ from registry.settings.texts import SettingsError
 def refusals(settings: Settings) -> Iterator[str]:
     """Yield each reason why ``serve`` would refuse these settings, with the setting's name.
 
-    Addresses are tried without their ports, which a running server may already use.
+    Listening is tried at each address, but at a free port: a server may be running already.
     """
     try:
         settings.check_has_url()
@@ -68,7 +68,7 @@ def refusals(settings: Settings) -> Iterator[str]:
 
 
 def _client_refusals(settings: Settings) -> Iterator[str]:
-    """Yield refusals for missing optional packages, which clients of other services need."""
+    """Yield why the clients of Stripe, AWS KMS and S3 cannot be used."""
     if settings.billing.payment_processor == "stripe":
         try:
             StripeProcessor(settings.billing.read_key(), settings.billing.stripe_endpoint).close()
@@ -101,6 +101,6 @@ def _address_problem(host: str) -> str:
     try:
         with closing(socket.socket(family, socket.SOCK_STREAM)) as listener:
             listener.bind((host, 0))
-    except (OSError, UnicodeError) as error:  # of a name that cannot be one of a host
+    except (OSError, UnicodeError) as error:  # UnicodeError: the text cannot be a host name
         return getattr(error, "strerror", None) or str(error)
     return ""
