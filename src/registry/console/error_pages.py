@@ -30,7 +30,7 @@ _Request = Request[Any, Any, Any]
 def _ask_to_sign_in(request: _Request, _: SignedOut) -> PageResponse:
     """Redirect to the sign-in, which returns to the requested page if the request is a GET.
 
-    Refuse a script's request instead: the script would take the sign-in page for its response.
+    A script's request is refused instead: the script would take the sign-in page for a response.
     """
     page = page_of(request.scope)
     page.forget()
@@ -58,7 +58,7 @@ def _refuse_script(page: PageRequest, message: str) -> PageResponse:
 
 
 def _show_refused_role(request: _Request, refused: RoleRefused) -> PageResponse:
-    """Show why the role refuses and what helps. The person stays signed in, without a role."""
+    """Show why the role refuses the person, and what helps; the session stays, without a role."""
     page = page_of(request.scope)
     page.cookie_session = msgspec.structs.replace(page.session, acting=None)
     page.keep(page.cookie_session)
@@ -72,9 +72,9 @@ def _redirect_moved(request: _Request, error: Moved) -> PageResponse:
 
 
 def _show_refusal(request: _Request, error: Refused) -> PageResponse:
-    """Show an error of ``/v1``; a 401 ends the session.
+    """Show an error of ``/v1``; for a 401, end the session.
 
-    If the change would take away the caller's own rights, ask whether to make it anyway.
+    If a change would take away the caller's own rights, ask whether to make the change anyway.
     """
     if error.status == 401:
         return _ask_to_sign_in(request, SignedOut())
@@ -123,7 +123,7 @@ def _error_page(page: PageRequest, error: PlatformError) -> PageResponse:
 
 
 def _deleted_page(page: PageRequest) -> str:
-    """Return the path of the list of deleted items that may explain a missing page, or ""."""
+    """Return the path of the list of deleted items that the missing page may be about, or ""."""
     if {"digest", "tag"} & page.parameters.keys() and "repository" in page.parameters:
         return path_of(page).tab("deleted")
     is_one = page.address is not None or page.path.startswith(f"{HOME}/")

@@ -22,7 +22,7 @@ from registry.console.page_request import InjectedPage, PageRequest, PageRespons
 
 _PAGE: Final = 50
 _CONFLICT: Final = 409
-"""The resource's state forbids the method; the page of the resource then shows why."""
+"""Status for a method that the resource's state forbids; the resource's page shows why."""
 
 
 def noun_handlers(noun: NounPages) -> Sequence[HTTPRouteHandler]:
@@ -62,7 +62,10 @@ def _handler_of(noun: NounPages, method: CustomMethod) -> HTTPRouteHandler:
 async def show_list(
     page: PageRequest, noun: NounPages, refusal: FormRefusal = NO_REFUSAL, **more: object
 ) -> PageResponse:
-    """Return the page with a noun's list; `refusal` is about the form for a new resource."""
+    """Return the page with a noun's list; `refusal` is about the form for a new resource.
+
+    `more` are further values for the template.
+    """
     asked = {each.field: page.query.get(each.field) for each in noun.filters}
     wrong = NO_REFUSAL
     try:
@@ -103,7 +106,7 @@ def _sort_key(value: str | int) -> tuple[int, str]:
 async def send_new(
     page: PageRequest, noun: NounPages, api: str, body: Mapping[str, object], said: str
 ) -> PageResponse:
-    """Create a resource with this body, and redirect to its page."""
+    """Create a resource with this body, and redirect to its page with the notice `said`."""
     made = await page.api.post(api, body, once=page.form.get("once", ""))
     return page.go(f"{noun.path}/{made[noun.one][noun.key]}", said)
 

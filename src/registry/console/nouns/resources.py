@@ -20,7 +20,7 @@ from registry.console.nouns.noun_pages import (
 )
 
 _ENDS: Final = ("_seconds", "_at")
-"""Suffixes of field names that say the unit; labels omit them: the unit is shown with the value."""
+"""Suffixes of field names that labels omit: the unit is shown with the value."""
 _WORDS: Final = {
     **{each.lower(): each for each in ("VPC", "VIP", "CIDR", "IPv4", "IPv6", "IP", "ID", "CPU")},
     **{each.lower(): each for each in ("HTML", "PEM", "KMS", "URL", "CRN")},
@@ -38,7 +38,7 @@ def noun_of(of: Resource[Any], intro: str = "") -> NounPages:
         each
         for each in visible
         if each.name not in (of.label, "description", "tags")
-        and not (each.use.is_long or each.is_faults)  # which have places of their own
+        and not (each.use.is_long or each.is_faults)  # these have places of their own
     ]
     has = of.methods
     changeable = [each for each in of.of_use("given") if _is_writable(each)]
@@ -70,7 +70,10 @@ def noun_of(of: Resource[Any], intro: str = "") -> NounPages:
 def deletion(
     noun: str, action: str, asks: str = "It cannot be had back.", said: str = ""
 ) -> CustomMethod:
-    """Return the deletion button of a noun; `asks` is what the confirmation says."""
+    """Return the deletion button of a noun; `asks` is the text of the confirmation.
+
+    `said` completes the notice "The NOUN was deleted, ...".
+    """
     done = f"The {noun} was deleted{said and ', '}{said}."
     return CustomMethod(
         "delete", "Delete", action, done, asks=asks, is_deletion=True, is_grave=True
@@ -181,7 +184,7 @@ def _kind(of: Resource[Any], each: Described) -> InputKind:
 
 
 def _bounds(each: Described) -> tuple[int, int | None, int | None]:
-    """Return the greatest length of a text, and the least and greatest value of a number."""
+    """Return the maximum length of a text (0: none), and the bounds of a number (None: none)."""
     longest, least, most = 0, None, None
     for meta in _metas(each.kind):
         longest = meta.max_length or longest

@@ -1,4 +1,4 @@
-"""The accounts of the person's organizations: create, work in, suspend and resume one.
+"""The accounts of the person's organizations: create, suspend, resume, and work in them.
 
 These pages act as the person who has signed in, since a role acts in one account.
 """

@@ -1,4 +1,4 @@
-"""The identity providers of an organization, where its people sign in; for its owners."""
+"""The identity providers where an organization's people sign in; pages for its owners."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _MOST: Final = 200
 
 
 def _fields(page: PageRequest) -> dict[str, Any]:
-    """Return the form fields of a provider that can change, except secret and status.
+    """Return the changeable fields of a provider in the form, except secret and status.
 
     Raise `WrongInput` if the session length in hours is not a number.
     """
@@ -86,7 +86,7 @@ async def add_provider(page: InjectedPage) -> PageResponse:
 
 @_PROVIDER.form()
 async def save_provider(page: InjectedPage) -> PageResponse:
-    """Change a provider; without a new secret in the form, its client keeps the old one."""
+    """Change a provider; the secret stays, unless the form has a new one or ``no_secret``."""
     status = "inactive" if "inactive" in page.form else "active"
     changes = {**_fields(page), "status": status}
     if "no_secret" in page.form:

@@ -52,19 +52,19 @@ async def _statuses(page: PageRequest) -> Mapping[str, str]:
     """Map the ids of people in the role's organization to their status, active or suspended.
 
     Only the first 200 people are covered. The result is empty if the role may not list people, or
-    without a role: ``/v1`` would then list only the organization of the session.
+    if there is no role: ``/v1`` would list only the people of the session's organization.
     """
     if page.session.acting is None or not (await page.rights()).may_all("iam:ListUsers"):
         return {}
     try:
         found = await page.api.get("/v1/users", limit=200)
-    except Refused:  # also if the role's token is over, which a page of the person does not renew
+    except Refused:  # or the role's token has expired: pages for persons do not renew it
         return {}
     return {each["id"]: each["status"] for each in found["users"]}
 
 
 async def _show_member(page: PageRequest, refusal: FormRefusal = NO_REFUSAL) -> PageResponse:
-    """Show the person, and the role in the organization if it may be read."""
+    """Show a person, and the person's role in the organization if it may be read."""
     organization = (await page.person.get(page.fill(_ONE_API)))["organization"]
     user = (await page.person.get(page.fill(_USER_API)))["user"]
     return page.show(

@@ -28,7 +28,7 @@ def parse_document(written: str, field: str = "document") -> dict[str, Any]:
 
 
 FIND: Final = "find"
-"""The query parameter or form field with the words to search for."""
+"""Name of the query parameter, and form field, with the words to search for."""
 
 
 class PolicyVocabulary(NamedTuple):
@@ -52,7 +52,7 @@ async def read_vocabulary(page: PageRequest) -> PolicyVocabulary:
 
 
 def matches(find: str, *texts: str) -> bool:
-    """Return True if the texts contain each word of `find`, ignoring case."""
+    """Return True if the texts together contain each word of `find`, ignoring case."""
     whole = " ".join(texts).lower()
     return all(word in whole for word in find.lower().split())
 
@@ -187,7 +187,7 @@ _DECISIONS: Final = {
 
 @get(SIMULATOR)
 async def show_simulator(page: InjectedPage) -> PageResponse:
-    """Show the form; with a principal in the query, the decisions too. Nothing is changed."""
+    """Show the form; with a principal and a resource in the query, the decisions too."""
     asked = {
         "principal": page.query.get("principal", "").strip(),
         "actions": page.query.get("actions", " ".join(_ACTIONS)),
@@ -226,7 +226,7 @@ def _question(page: PageRequest, asked: dict[str, str]) -> dict[str, Any]:
 def principal_of(written: str, account: str) -> str:
     """Return the CRN of a principal written as a name; other text is returned unchanged.
 
-    A name is ``role/NAME``, ``service-account/NAME``, or alone the name of a service account.
+    A name is ``role/NAME``, ``service-account/NAME``, or just the name of a service account.
     """
     kind, _, name = written.rpartition("/")
     if kind in ("", "role", "service-account") and _NAME.fullmatch(name):
@@ -327,8 +327,8 @@ async def read_templates(page: PageRequest) -> Sequence[dict[str, Any]]:
 async def create_with_rights(page: PageRequest, body: dict[str, Any]) -> str:
     """Create a role, with the policy that the form chooses, if any; return the role's id.
 
-    If the account has a policy with the same document, that is attached instead of a new one. If a
-    later step is refused, what was created is deleted again, as far as the session may.
+    If the account has a policy with the same document, that policy is attached instead of a new
+    one. If a later step is refused, role and policy are deleted again, if the session may do so.
 
     Raise `Refused` if ``/v1`` does not let the role or the policy be created, or the policy
     attached.
@@ -361,12 +361,12 @@ async def create_with_rights(page: PageRequest, body: dict[str, Any]) -> str:
 async def _find_same(
     page: PageRequest, template: str, names: Sequence[str], policy_name: str
 ) -> str | None:
-    """Return the id of a policy with a template's document, preferably of this name, or None.
+    """Return the id of a policy with the template's document, if possible named `policy_name`.
 
-    Also return None if the session may not read policies, or the template or a name is wrong: then
-    the creation reports that.
+    Return None if there is none, the session may not read policies, or the template or a name is
+    wrong: creating the policy then reports the error.
     """
-    if not names:  # without any, the templates are filled for all names
+    if not names:  # without names, /v1 fills the templates for all names
         return None
     same: dict[str, str] = {}
     try:

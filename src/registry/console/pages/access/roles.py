@@ -55,7 +55,7 @@ class RoleGroups(NamedTuple):
 
 
 async def read_groups(page: PageRequest, role_id: str) -> RoleGroups:
-    """Read the groups of a role, and the providers of the account's organization."""
+    """Read the groups of a role, and the identity providers of the account's organization."""
     found = await unless_refused(page.api.get(_groups_api(role_id), limit=_MOST))
     assigned = None if found is None else found["group_assignments"]
     return RoleGroups(assigned, await unless_refused(_providers(page)))
@@ -99,14 +99,14 @@ _ONE: Final = f"{ACCOUNT_ROLES}/{{role:str}}"
 _ONE_API: Final = f"{_API}/{{role}}"
 _KIND: Final = "role"
 _PERSON_IN_ROLE: Final = {"requires": Requires.PERSON_IN_ROLE}
-"""For routes that may show a role's page, on which owners choose among identity providers."""
+"""For routes that may show a role's page, where owners choose an identity provider."""
 _PAGE: Final = 50
 
 
 def _fields(page: PageRequest) -> dict[str, Any]:
     """Return the form fields of a role that can change.
 
-    Raise `WrongInput` if the trust policy is not a JSON object, or the session length not a number.
+    Raise `WrongInput` if the trust policy is not a JSON object, or the session length no number.
     """
     seconds = page.form.get("seconds", "").strip()
     if not (seconds.isascii() and seconds.isdigit() and len(seconds) <= 6):
@@ -121,7 +121,7 @@ def _fields(page: PageRequest) -> dict[str, Any]:
 
 async def _list(page: PageRequest, refusal: FormRefusal = NO_REFUSAL) -> PageResponse:
     found = await page.api.get(_API, marker=page.query.get("marker"), limit=_PAGE)
-    # It names no person or program: the account's own need a policy that lets them assume the role.
+    # The example trusts the account: its people and programs need a policy to assume the role.
     account, actions = page.acting.account, ["iam:AssumeRole"]
     statement = {"effect": "allow", "principals": [account], "actions": actions}
     example = {"version": "1", "statements": [statement]}
@@ -164,7 +164,7 @@ list_account_roles, show_role = _LIST.get(), _ROLE.get()
 
 @_LIST.form()
 async def create_role(page: InjectedPage) -> PageResponse:
-    """Create a role, with a ready-made policy if the form asks for one."""
+    """Create a role, with a policy from a template if the form names one."""
     body = {"name": page.form.get("name", "").strip(), **_fields(page)}
     role_id = await create_with_rights(page, body)
     return page.go(f"{ACCOUNT_ROLES}/{role_id}", "The role was saved.")
@@ -174,7 +174,7 @@ async def create_role(page: InjectedPage) -> PageResponse:
 async def save_role(page: InjectedPage) -> PageResponse:
     """Change the description, the trust policy and the session length."""
     changes, drawn = _fields(page), page.form.get("drawn")
-    # /v1 has no condition for roles, so this misses a change within the same moment.
+    # /v1 has no conditional change of roles, so a change between these two calls is missed.
     if drawn and (await page.api.get(page.fill(_ONE_API)))["role"]["updated_at"] != drawn:
         return await _show(page, FormRefusal(409, OUTDATED))
     await page.api.change("PATCH", page.fill(_ONE_API), changes)

@@ -31,9 +31,9 @@ _ONE_API: Final = "/v1/service-accounts/{service_account}"
 
 
 def key_expiry(form: Mapping[str, str]) -> dict[str, str]:
-    """Return the field of a new key's expiry: the beginning of the chosen day (UTC).
+    """Return the field ``expires_at`` of a key: the beginning of the chosen day (UTC).
 
-    Return an empty object if no day was chosen.
+    Return an empty dict if no day was chosen.
     """
     day = form.get("expires", "").strip()
     return {"expires_at": f"{day}T00:00:00Z"} if day else {}
@@ -46,7 +46,7 @@ def show_new_key(page: PageRequest, key: Mapping[str, Any], back: str) -> PageRe
 
 
 async def _read_access(page: PageRequest, account: RecordJson) -> Mapping[str, Any]:
-    """Read a service account's keys and policies; they are None if the role may not list them."""
+    """Read a service account's keys and policies; either is None if the role may not list them."""
     keys = await unless_refused(page.api.get(f"{page.fill(_ONE_API)}/access-keys", limit=200))
     return {
         "keys": None if keys is None else keys["access_keys"],
@@ -102,7 +102,7 @@ SERVICE_ACCOUNT: Final = NounPages(
 
 @list_page(SERVICE_ACCOUNT).form()
 async def create_service_account(page: InjectedPage) -> PageResponse:
-    """Create a service account, with a ready-made policy and a key if the form asks for them."""
+    """Create a service account, with a policy from a template and a key if the form asks so."""
     form = page.form
     body: dict[str, Any] = {
         "name": form.get("name", "").strip(),

@@ -69,7 +69,7 @@ async def _show(
 
 
 async def organizations_of(page: PageRequest, *roles: str) -> list[dict[str, Any]]:
-    """Return organizations in which the person has one of these roles, except the personal one."""
+    """Return the shared organizations in which the person has one of these roles."""
     found = await unless_refused(page.person.get("/v1/organizations", limit=200))
     every = [] if found is None else found["organizations"]
     return [each for each in every if each["role"] in roles and not each["is_personal"]]
@@ -79,6 +79,6 @@ def _midnight(date: str, *, days: int = 0) -> str:
     """Return midnight UTC of a date plus `days`; return other text unchanged."""
     try:
         day = datetime.strptime(date, "%Y-%m-%d").replace(tzinfo=UTC) + timedelta(days=days)
-    except (ValueError, OverflowError):  # `/v1` says what is wrong with it
+    except (ValueError, OverflowError):  # `/v1` reports what is wrong
         return date
     return day.isoformat()

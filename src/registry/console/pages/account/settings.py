@@ -62,7 +62,7 @@ async def save_settings(page: InjectedPage) -> PageResponse:
 
 @_SETTINGS.form("/encryption")
 async def save_encryption(page: InjectedPage) -> PageResponse:
-    """Bind the repositories without a key of their own to a key, or to none."""
+    """Set the account's default key, or remove it."""
     await save_encryption_card(page, "/v1")
     return page.go(SETTINGS, "Saved. It applies to what is pushed from now on.")
 
@@ -70,7 +70,7 @@ async def save_encryption(page: InjectedPage) -> PageResponse:
 def settings_refusal(error: Refused, patterns: list[str]) -> FormRefusal:
     """Return a refusal with the reason as a sentence.
 
-    The sentence quotes the refused pattern, since a form does not show the index in the error.
+    The sentence quotes the refused pattern: the index in the error means nothing in the form.
     """
     path = str(error.params.get("field", ""))
     if path == _DAYS:

@@ -20,7 +20,7 @@ from registry.console.pages.account.audit import organizations_of
 from registry.quotas import UNLIMITED
 
 _SPANS: Final = (1, 7, 30, 90)
-"""Days that a person can choose from; one is shown by hours."""
+"""Numbers of days that a person can choose; a single day is shown by hours."""
 _DEFAULT_DAYS: Final = 30
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _STEPS: Final = {"hour": timedelta(hours=1), "day": timedelta(days=1)}
@@ -39,7 +39,7 @@ class SkuUsage(NamedTuple):
     cost: str
     """Empty if it costs nothing."""
     spans: Sequence[tuple[str, str]]
-    """Every hour or day, and the usage in it."""
+    """Each hour or day, and its usage."""
     points: Sequence[tuple[int, str]]
     """The height and text of each column of the plot."""
     accounts: Sequence[tuple[str, str]]
@@ -65,7 +65,7 @@ async def _show(
     days = next((each for each in _SPANS if str(each) == written), _DEFAULT_DAYS)
     step = "hour" if days == 1 else "day"
     end = _EPOCH + timedelta(microseconds=page.console.sessions.now())
-    # As many whole hours or days as there are in the span, with the present one.
+    # The span ends with the current hour or day.
     first = _whole(end, step) - timedelta(days=days) + _STEPS[step]
     rows = [
         row

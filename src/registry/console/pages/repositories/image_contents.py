@@ -57,9 +57,10 @@ def contents_of(manifest: bytes) -> ManifestContents:
 
 
 def raw_document(document: bytes) -> RawDocument:
-    """Return a document as a page shows it, indented unless that is too long.
+    """Return a document as a page shows it, indented unless that would be too long.
 
-    Indenting a deeply nested document can turn 64 KiB into 60 MB. So the length is computed first.
+    Indentation can turn a deeply nested document of 64 KiB into 60 MB, so its length is computed
+    first.
     """
     text, size = document[:MAX_SHOWN], len(document)
     is_indented = False
@@ -72,7 +73,7 @@ def raw_document(document: bytes) -> RawDocument:
 def indented_length(document: bytes) -> int:
     """Return an upper bound of a JSON document's length once indented.
 
-    White space in the document counts too. For invalid JSON the result means nothing.
+    White space in the document counts too. For invalid JSON, the result is meaningless.
     """
     length, depth, is_text, is_escaped = len(document), 0, False, False
     for byte in document:
@@ -97,7 +98,7 @@ def indented_length(document: bytes) -> int:
 
 
 def layers_of(manifest: ManifestContents, configuration: Mapping[str, Any] | None) -> list[Layer]:
-    """Return the layers, with build steps if the history has exactly one for each layer."""
+    """Return the layers, with their build steps if the history has exactly one step for each."""
     history = configuration["history"] if configuration else []
     steps = [step["created_by"] for step in history if not step["empty_layer"]]
     layers = manifest.layers or []

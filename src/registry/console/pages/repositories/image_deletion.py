@@ -27,7 +27,7 @@ REASONS: Final[Mapping[str, str]] = {
 async def read_preview(
     page: PageRequest, images_path: str, image: Mapping[str, Any]
 ) -> dict[str, Any] | None:
-    """Return the preview of deleting an index, or None if the page does not offer that.
+    """Return the preview of an index's deletion, or None if the page does not offer the deletion.
 
     The page offers it for an index of the caller's account that no other index lists, if one
     request can delete all children.
@@ -56,7 +56,7 @@ async def delete_with_children(page: InjectedPage) -> PageResponse:
         {"digests": named},
         force="true" if "force" in form else None,
     )
-    # An index is restored with the children that were deleted.
+    # Restoring an index also restores the children that were deleted with it.
     undo = path_of(page).image(page.parameters["digest"], "restore")
     return await show_outcome(page, outcome, undo)
 
@@ -86,7 +86,7 @@ async def show_outcome(
 
 _PICKED: Final = re.compile(r"pick[.]([a-z0-9]+:[0-9a-f]+)")
 _MOST: Final = 25
-"""The most images of a selection: a page of the list."""
+"""Maximum number of selected images: those of one page of the list."""
 
 
 class Selected(NamedTuple):

@@ -35,7 +35,7 @@ _PAGE: Final = 25
 _CHILDREN: Final = 50
 _LAYERS: Final = 200
 _ANNOTATIONS: Final = 100
-"""Limits of what is shown of a manifest: showing all of a manifest of 4 MiB would take seconds."""
+"""These three limit what is shown of a manifest: showing all of 4 MiB would take seconds."""
 _STATUSES: Final = ("tagged", "untagged", "any")
 
 
@@ -51,10 +51,10 @@ class IndexEntry(NamedTuple):
 
 @get(REPOSITORY)
 async def list_images(page: InjectedPage) -> PageResponse:
-    """Show the images with their tags, newest first; untagged ones only on request.
+    """Show the images with their tags, newest first; untagged images only on request.
 
-    Children of indexes, signatures and the like are folded under the images they belong to, unless
-    the query has ``all``.
+    Children of indexes, signatures and other attached artifacts are folded into the rows of their
+    images, unless the query has ``all``.
     """
     query = page.query
     status = query.get("tag_status", "")
@@ -203,7 +203,7 @@ async def delete_image(page: InjectedPage) -> PageResponse:
     outcome = await page.api.change("DELETE", f"{api_path(page)}/images/{digest}", force=force)
     here = path_of(page)
     undo = here.image(digest, "restore")
-    if outcome is not None:  # indexes lack it now
+    if outcome is not None:  # there are indexes that lack the image now
         deleted = {"deleted": [outcome["deleted"]]}
         return await image_deletion.show_outcome(page, deleted, undo)
     return page.go(

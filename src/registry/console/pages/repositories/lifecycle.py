@@ -73,7 +73,7 @@ def row_of(rule: Mapping[str, Any]) -> RuleRow:
 
 
 def rows_of(form: Mapping[str, str]) -> list[RuleRow]:
-    """Return the form's rows that have a rule, except those to be removed."""
+    """Return the form's rows that have a rule, except rows marked for removal."""
     numbers = sorted(int(found[1]) for name in form if (found := _ROW.fullmatch(name)))
     rows = [
         RuleRow(*(form.get(f"{name}-{number}", "").strip() for name in RuleRow._fields))
@@ -84,7 +84,7 @@ def rows_of(form: Mapping[str, str]) -> list[RuleRow]:
 
 
 def rule_of(row: RuleRow) -> dict[str, Any]:
-    """Convert a form row to a rule; raise `InvalidInput` if a number is malformed or not needed."""
+    """Convert a form row to a rule; raise `InvalidInput` for a malformed or superfluous number."""
     rule: dict[str, Any] = {
         "priority": _number(row.priority, "the priority of each rule"),
         "selector": row.selector,
@@ -164,7 +164,10 @@ async def _page(
     found: dict[str, Any] | None = None,
     spare: int = 1,
 ) -> PageResponse:
-    """Return the page, with the draft or else the saved policy in the form, and the latest runs."""
+    """Return the page, with the draft or else the saved policy in the form, and the latest runs.
+
+    `found` is a preview to show; `spare` is the number of empty rows in the form.
+    """
     path = f"{api_path(page)}/lifecycle-policy"
     repository = await read_repository(page)
     try:
@@ -248,7 +251,7 @@ async def delete_policy(page: InjectedPage) -> PageResponse:
 
 @post(f"{_PATH}/run")
 async def start_run(page: InjectedPage) -> PageResponse:
-    """Run the saved policy now, if it still is the one that was previewed."""
+    """Run the saved policy now, if it still has the revision that was previewed."""
     revision = page.form.get("revision", "")
     if not (revision.isascii() and revision.isdigit()):
         raise InvalidInput("preview the policy first, and run it from its preview")
@@ -321,7 +324,7 @@ async def _deleted_by(
 
 
 def _is_back(failure: dict[str, Any]) -> bool:
-    """Return True if restoring failed since the image was already restored with its index."""
+    """Return True if an image was not restored because its index had already brought it back."""
     return str(failure["message"]).endswith(" is not deleted")
 
 
@@ -332,7 +335,7 @@ async def leave_preview(page: InjectedPage) -> PageResponse:
 
 
 async def _show_refused(page: PageRequest, draft: Draft, error: Refused) -> PageResponse:
-    """Show the form with the reason why its rules were refused; raise other errors than 400."""
+    """Show the form with the reason why its rules were refused; raise an `error` other than 400."""
     if error.status != 400:
         raise error
     return await _page(page, FormRefusal(400, error.message), draft=draft)

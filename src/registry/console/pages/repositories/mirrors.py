@@ -19,7 +19,7 @@ _MOST: Final = 200
 """More than an account can have."""
 _NUMBERS: Final = ("tag_ttl_seconds", "negative_ttl_seconds")
 _LIMITS: Final = ("keep_unpulled_days", "max_bytes")
-"""Numbers that may be empty: there is no limit then."""
+"""Fields with numbers that may be empty, for no limit."""
 _DIGITS: Final = 19
 
 
@@ -63,7 +63,7 @@ async def create_mirror(page: InjectedPage) -> PageResponse:
 
 @_MIRROR.form()
 async def save_mirror(page: InjectedPage) -> PageResponse:
-    """Change a rule; without a new secret in the form, the rule keeps its credential."""
+    """Change a rule; the credential stays, unless the form has a secret or ``no_credential``."""
     form = page.form
     changes = {**mirror_fields(form), "enabled": "disabled" not in form}
     if "no_credential" in form:
@@ -89,7 +89,7 @@ async def delete_mirror(page: InjectedPage) -> PageResponse:
 
 
 def mirror_fields(form: Mapping[str, str]) -> dict[str, Any]:
-    """Return the form fields of a rule that can change; a credential only if one was entered.
+    """Return the changeable fields of a rule in the form; a credential only if one was entered.
 
     Raise `WrongInput` if a number field has no whole number.
     """

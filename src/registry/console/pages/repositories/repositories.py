@@ -33,7 +33,7 @@ def api_path(page: PageRequest) -> str:
 
 
 async def read_repository(page: PageRequest, *, is_changed: bool = False) -> dict[str, Any]:
-    """Return the request's repository; read it again, with new counts, if it `is_changed`."""
+    """Return the request's repository; if `is_changed`, read its record and counts again."""
     if page.repository is not None and not is_changed:
         return dict(page.repository)
     answer: dict[str, Any] = await page.api.get(api_path(page))
@@ -49,8 +49,8 @@ _PAGE: Final = 50
 async def list_repositories(page: InjectedPage) -> PageResponse:
     """Show the repositories, or those whose names begin with a prefix.
 
-    This is the first page after the sign-in: a role that may list no repositories is redirected to
-    a list that it may read.
+    This is the first page after the sign-in, so a role that may list no repositories is redirected
+    to the first list in the menu that it may read.
     """
     try:
         return await _page(page)
@@ -89,7 +89,7 @@ async def create_repository(page: InjectedPage) -> PageResponse:
 async def delete_repository(page: InjectedPage) -> PageResponse:
     """Delete a repository with its images and tags."""
     await page.api.change("DELETE", api_path(page), force="true")
-    undo = path_of_id(page.parameters["repository"]).tab("restore")  # its name is free now
+    undo = path_of_id(page.parameters["repository"]).tab("restore")  # the name is free now
     return page.go(
         f"{HOME}/deleted",
         "The repository was deleted. What can be restored is listed here.",
@@ -127,9 +127,9 @@ async def _page(page: PageRequest, refusal: FormRefusal = NO_REFUSAL) -> PageRes
 
 
 async def _is_shown(page: PageRequest, error: Refused, prefix: str) -> bool:
-    """Return True if the error only means that the page has no repositories to show.
+    """Return True if the error only means that the list is empty.
 
-    Either no valid name begins with `prefix`, or the role may list only other prefixes.
+    Either no valid name begins with `prefix`, or the role may only list names with other prefixes.
     """
     if error.status == 403:
         return (await page.rights()).may_some(_LIST)

@@ -66,11 +66,11 @@ async def collect(page: InjectedPage) -> PageResponse:
 
 
 _SPANS: Final = (30, 90, 366)
-"""Days that a person can choose from."""
+"""Numbers of days that a person can choose."""
 _GROWN: Final = 10
 _STALE_DAYS: Final = 90
 MEASURED_SECONDS: Final = 6 * 3600
-"""Seconds between two measurements, which begin at multiples of this number since the epoch."""
+"""Seconds between two measurements; they begin at multiples of this number since the epoch."""
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -110,7 +110,7 @@ async def show_overview(page: InjectedPage) -> PageResponse:
 def _with_today(
     page: PageRequest, days: Sequence[Mapping[str, Any]], usage: Mapping[str, Any]
 ) -> list[Mapping[str, Any]]:
-    """Return the recorded days, with the current size as today's."""
+    """Return the recorded days, with the current size for today."""
     size = sum(each["size_bytes"] for each in usage["repositories"])
     today = f"{_EPOCH + timedelta(microseconds=page.console.sessions.now()):%Y-%m-%d}"
     pulls = sum(each["pulls"] for each in days if each["day"] == today)

@@ -24,7 +24,7 @@ _MOST_OF_READ: Final = 200
 _DIGITS: Final = 5
 """A start number in the query has fewer digits."""
 _MOST_SORTED: Final = 1000
-"""The most tags that are read to sort them; more are shown in byte order, by pages."""
+"""Up to this number, all tags are read and sorted; more are shown in byte order, by pages."""
 _INLINE: Final = (400, 404, 409, 412)
 """Statuses of errors that are shown beside the form."""
 _MOVED: Final = "The tag was moved meanwhile. Look where it points now, and try again."
@@ -37,7 +37,7 @@ _NO_TAG: Final = (
 async def _list_page(
     page: PageRequest, refusal: FormRefusal = NO_REFUSAL, *, is_gone: bool = False
 ) -> PageResponse:
-    """Return the page with the tags, in natural order, or in byte order if there are many."""
+    """Return the page with the tags: sorted by name or time, or in byte order if there are many."""
     query = page.query
     prefix = query.get("prefix", "").strip()
     sort = "recent" if query.get("sort") == "recent" else "name"
@@ -82,7 +82,7 @@ def _sorted(tags: list[dict[str, str]], sort: str) -> list[dict[str, str]]:
 def _page_of(
     tags: list[dict[str, str]], written: str
 ) -> tuple[list[dict[str, str]], dict[str, object]]:
-    """Return the page of sorted tags that begins at the number in `written`, and its `meta`."""
+    """Return the page of sorted tags that begins at index `written`, and its paging metadata."""
     is_number = written.isascii() and written.isdigit() and len(written) < _DIGITS
     start = int(written) if is_number else 0
     end = start + _PAGE
@@ -116,8 +116,8 @@ list_tags, show_tag = FormPage(_TAGS, _list_page).get(), FormPage(_TAG, _tag_pag
 async def put_tag(page: InjectedPage) -> PageResponse:
     """Point a tag to an image, named by digest or by another tag; ask before moving a tag.
 
-    If the form has the digest that the page showed for the tag, the tag moves only if it still
-    points there, so that nobody unknowingly undoes the change of another person.
+    If the form has the digest that the page showed for the tag, the tag moves only if it still has
+    that digest, so that nobody unknowingly undoes another person's change.
     """
     show = _tag_page if "tag" in page.parameters else _list_page
     form = page.form
@@ -148,8 +148,8 @@ async def put_tag(page: InjectedPage) -> PageResponse:
 async def _ask(page: PageRequest, name: str, tag: Mapping[str, str], digest: str) -> PageResponse:
     """Return the page that asks whether to move a tag.
 
-    Raise `Refused`: 412 if the tag is no longer where the page showed it, 400 or 404 if the
-    repository has no image `digest`.
+    Raise `Refused`: 412 if the tag has another digest than the page showed; 400 if `digest` is
+    malformed; 404 if the repository has no such image.
     """
     await page.require("PushImage")
     if page.form.get("was", tag["digest"]) != tag["digest"]:
@@ -166,7 +166,10 @@ async def _ask(page: PageRequest, name: str, tag: Mapping[str, str], digest: str
 
 
 async def _digest(page: PageRequest, target: str) -> str:
-    """Return `target` if it is a digest; if it is a tag, return the tag's digest."""
+    """Return the digest of the tag `target`; return other text unchanged.
+
+    Raise `Refused` (404) if there is no such tag.
+    """
     if not is_tag(target):
         return target
     try:

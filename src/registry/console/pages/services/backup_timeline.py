@@ -1,6 +1,6 @@
 """Draw the past and planned backups of a cluster on a timeline.
 
-The picture is made from responses of ``/v1``, and repeats the table beside it.
+The picture is made from responses of ``/v1``; the table beside it says the same.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _NAMES: Final = {"base": "Base", "incremental": "Incremental"}
 _AXIS: Final = 164
 _MIDDLE: Final = 560
 _FIRST_ENDS: Final = 320
-"""Where the words at the beginning of the axis end."""
+"""The x-coordinate where the words at the beginning of the axis end."""
 _LEGEND: Final = 216
 _LEGENDS: Final = (142, 270, 490, 610, 770)
 _SECOND: Final = 1_000_000
@@ -68,7 +68,7 @@ _WORDS: Final = {
 
 
 def next_runs(cluster: Mapping[str, Any], now: int) -> Mapping[str, str]:
-    """Map each schedule's field to the time when it is next due."""
+    """Map the field of each schedule to the time of its next run."""
     given = cluster.get("schedule") or {}
     return {name: rfc3339(read_cron(cron).after(now)) for name, cron in given.items() if cron}
 
@@ -78,8 +78,8 @@ def window_of(
 ) -> tuple[str, str] | None:
     """Return the first and last time to which a cluster can be restored.
 
-    Times are in whole seconds, as people enter them. Return None if no backup has succeeded, or the
-    cluster is only registered.
+    Both are whole seconds, as people enter them. Return None if no backup has succeeded, or the
+    cluster runs elsewhere.
     """
     ends = [each["completed_at"] for each in backups if each["status"] == "succeeded"]
     ends = [each for each in ends if each]
@@ -92,7 +92,7 @@ def window_of(
 def backup_line(
     cluster: Mapping[str, Any], backups: Sequence[Mapping[str, Any]], now: int
 ) -> Markup | None:
-    """Return the picture; None if there is neither a backup nor a planned one."""
+    """Return the picture; None if there is neither a backup nor a planned backup."""
     drawn = backups[-MOST:]
     planned = {
         _PLANNED[name]: _moment(moment)

@@ -71,9 +71,9 @@ async def _show(page: PageRequest, refusal: FormRefusal = NO_REFUSAL) -> PageRes
 
 
 async def _read(page: PageRequest, record: RecordJson) -> Mapping[str, Any]:
-    """Read what pages of a backup show: the backup, and the incremental backups that need it.
+    """Return the template values of a backup: its record, and the incremental backups that need it.
 
-    The latter are empty if the role may not list backups.
+    The incremental backups are empty if the role may not list backups.
     """
     backup = (await page.api.get(page.fill(_ONE_API)))["backup"]
     needing = []
@@ -126,7 +126,7 @@ async def restore_to_moment(page: InjectedPage) -> PageResponse:
 async def delete_backup(page: InjectedPage) -> PageResponse:
     """Ask whether to delete a backup; with ``confirmed`` in the form, delete it.
 
-    With ``cascade`` in the form, the backups that need it are deleted too.
+    With ``cascade`` in the form, backups that need this backup are deleted too.
     """
     record = await read_one(page, CLUSTER)
     wrong = NO_REFUSAL

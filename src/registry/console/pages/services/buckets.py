@@ -44,7 +44,7 @@ class RelayedObject(Response[None]):
         """Return an ASGI application that relays the bytes."""
         is_get = self._method == "GET"
         fields = (b"range", b"if-range") if is_get else _OF_BODY
-        method = self._page.scope["method"] if is_get else self._method  # perhaps HEAD
+        method = self._page.scope["method"] if is_get else self._method  # may be HEAD
 
         async def relay(_scope: Scope, _receive: Receive, send: Send) -> None:
             await self._page.api.relay(

@@ -1,4 +1,4 @@
-"""Instance pools, with their instances and the output of one."""
+"""Instance pools, with their instances and the output of one instance."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _SHOWN: Final = ("image", "image_digest", "node", "command", "memory_mb", "cpu_m
 
 
 async def _read_instances(page: PageRequest, _pool: RecordJson) -> Mapping[str, Any]:
-    """Read the pool's instances, and the output of the one that the query names.
+    """Read the pool's instances, and the output of the instance that the query names.
 
     The instances are None if the role may not list them.
     """

@@ -1,4 +1,4 @@
-"""VPCs, internet gateways, route tables and security groups, with their changes."""
+"""VPCs, internet gateways, route tables and security groups: show and change them."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ async def attach_gateway(page: InjectedPage) -> PageResponse:
 
 @_TABLE.form("/routes", is_nested=True)
 async def add_route(page: InjectedPage) -> PageResponse:
-    """Add a route, and remove any other with the same destination."""
+    """Add a route, in place of any route with the same destination."""
     new = read_inputs(_ROUTING, page.form)
     routes = (await read_one(page, TABLE))["routes"]
     others = [each for each in routes if each["destination"] != new["destination"]]
@@ -146,7 +146,7 @@ async def add_rule(page: InjectedPage) -> PageResponse:
 
 @_GROUP.form("/rules/remove", is_nested=True)
 async def remove_rule(page: InjectedPage) -> PageResponse:
-    """Remove the rule that the form has as JSON."""
+    """Remove the rule that the form contains as JSON."""
     gone = page.form.get("rule")
     rules = (await read_one(page, GROUP))["rules"]
     others = [each for each in rules if _encoded(each) != gone]

@@ -50,7 +50,7 @@ _CONFIRMING: Final = (
 
 
 async def _read_subscriptions(page: PageRequest, _topic: RecordJson) -> Mapping[str, Any]:
-    """Read a page of the subscriptions; its values are None if the role may not list them."""
+    """Read a page of the subscriptions; the values are None if the role may not list them."""
     listed = page.api.get(
         f"{api_of(page, TOPIC)}/subscriptions", marker=page.query.get("marker"), limit=_PAGE
     )
@@ -113,7 +113,7 @@ async def resend_confirmation(page: InjectedPage) -> PageResponse:
 
 @post(f"{TOPIC.path}/confirm")
 async def confirm_subscription(page: InjectedPage) -> PageResponse:
-    """Confirm a subscription by the token, or the link, that its endpoint was sent."""
+    """Confirm a subscription with the token, or the link, that its endpoint was sent."""
     body = {"token": page.form.get("token", "")}
     try:
         await page.client.change("POST", "/v1/subscription-confirmations", body)
