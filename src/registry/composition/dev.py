@@ -42,7 +42,7 @@ _ABSENT = (
     "console come with `entrepot init` and `entrepot serve`"
 )
 FILE_NAME: Final = "dev.key"
-"""Not ``root.key``: that file marks the folder of an install with accounts."""
+"""The root key's file. Not ``root.key``, which marks the folder of an install with accounts."""
 
 
 async def open_data_keys(stores: RegistryStores) -> RegistryStores:
@@ -101,7 +101,7 @@ DEV_REGISTRY: Final = replace(REGISTRY, runs=replace(BACKGROUND, open=_open_dev,
 
 
 DEV: Final = Edition((KERNEL, DEV_REGISTRY), (), _make_dev_planes)
-"""``entrepot dev``: one account, no sign-in, data plane and health."""
+"""``entrepot dev``: one account, no sign-in, the data plane and health checks."""
 
 
 def create_dev_app(settings: Settings, mark: CommitMark | None = None) -> Dispatcher:

@@ -260,7 +260,7 @@ class Registry:
         compile_all(for_postgresql=is_postgresql(self._settings.database))
 
     async def start(self) -> None:
-        """Open the stores, make the planes, and start background work; on failure, undo it."""
+        """Open the stores, make the planes, and start background work; on failure, undo all."""
         async with AsyncExitStack() as resources:
             await self._start(resources)
             self._resources = resources.pop_all()

@@ -175,7 +175,7 @@ async def _addition(opening: Opening) -> PrepareAddition:
 
 
 async def _mail(opening: Opening) -> PlatformMail | None:
-    """Return the configured sender of the platform's mail, or None."""
+    """Return the sender of the platform's own mail, or None if none is configured."""
     settings = (await opening.get(STORES)).settings
     if settings.smarthost is not None:
         return smarthost_mail(settings.smarthost, settings.mail_host_name, settings.smtp_from)

@@ -116,7 +116,7 @@ SERVE: Final = Edition(FAMILIES, CROSS_FAMILY_OFFERS, _make_planes, audits=True)
 
 
 def _readable(planes: PlaneApplications, origins: Sequence[str]) -> PlaneApplications:
-    """Let web pages of these origins read from the data and the control plane."""
+    """Return the planes, with data and control plane readable by web pages of these origins."""
     if not origins:
         return planes
     return planes._replace(

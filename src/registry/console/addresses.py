@@ -74,7 +74,7 @@ OWN_WORDS: Final = frozenset(
 
 
 NAMED: Final = "-"
-"""Stands for the id in the routed path of a page that names its repository."""
+"""Stands for the repository's id in the routed path of an address with the repository's name."""
 
 _FOREIGN: Final = frozenset({"v1", "v2", "console", "healthz", "readyz"})
 """The first words of other paths of this host."""
@@ -134,7 +134,7 @@ class Address(NamedTuple):
 
     name: Name
     routed: str
-    """The path by which its route is found."""
+    """The path by which the page's route is found."""
 
 
 def parse_address(path: str) -> Address | None:

@@ -29,7 +29,7 @@ from registry.settings.texts import PREFIX, SettingsError
 
 _HIDDEN: Final = "***"
 _PASSWORD: Final = re.compile(r"(?<=://)([^/:@]*:)[^/]+@")
-"""Matches even a password with characters that end the host for ``urlsplit``, but not for libpq."""
+"""The password in a URL, even with ``#`` or ``?``, which end the host for ``urlsplit``."""
 _SECRET_PARAMETER: Final = re.compile(r"(password=)[^&\s]*")
 
 

@@ -14,7 +14,7 @@ from registry.settings.settings import Settings
 DEFAULT_DATA: Final = Path("entrepot-data")
 _CONFIG_VARIABLE: Final = "ENTREPOT_CONFIG"
 _OTHER_VARIABLES: Final = frozenset({"ENTREPOT_CREDENTIALS", "ENTREPOT_REGISTRY", _CONFIG_VARIABLE})
-"""Variables that are no settings: those of commands that call a registry, and the settings file."""
+"""Variables of this program that are not settings."""
 
 
 def add_local(

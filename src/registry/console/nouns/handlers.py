@@ -190,7 +190,7 @@ async def read_one(page: PageRequest, noun: NounPages) -> RecordJson:
 
 
 def record_crn(page: PageRequest, noun: NounPages, record: Mapping[str, Any]) -> str:
-    """Return the CRN of a resource, to ask for rights; made from its id if it has no `crn`."""
+    """Return a resource's CRN, to ask for rights; if the record has none, made from the id."""
     if record.get("crn"):
         return str(record["crn"])
     region = page.console.settings.region

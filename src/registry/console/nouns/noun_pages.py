@@ -188,14 +188,14 @@ def text_of(of: Input, record: RecordJson | None, sent: Mapping[str, str]) -> st
 
 
 Section = Literal["services", "settings", "access"]
-"""The entry of the console's menu."""
+"""The part of the console's menu that has the noun."""
 
 
 class CustomMethod(NamedTuple):
     """A custom method (AIP-136) or the deletion: a button on the page of a resource."""
 
     verb: str
-    """The end of the path of its page."""
+    """The last segment of the path of the method's page."""
     words: str
     """The verb shown to people, such as ``Purge``; pages add the noun."""
     action: str
@@ -268,7 +268,7 @@ class NounPages:
     create_action: str = ""
     update_action: str = ""
     created: str = ""
-    """The notice after a creation; `updated` is that after a change."""
+    """The notice after a creation; `updated` is the notice after a change."""
     updated: str = ""
     columns: tuple[Column, ...] = ()
     """The columns of the list, after the name."""
@@ -287,7 +287,7 @@ class NounPages:
     """The template with the noun's own macros, all of them optional: ``list_panel``, ``creation``,
     ``panel`` and ``question``."""
     shows: Mapping[str, Any] = field(default_factory=dict)
-    """Constants for these macros."""
+    """Constants for the macros of `parts`."""
     more: Callable[[PageRequest, RecordJson], Awaitable[Mapping[str, Any]]] = _nothing
     """Reads the values that the macro ``panel`` shows; a value ``headers`` has response headers."""
     more_of_all: Callable[[PageRequest], Awaitable[Mapping[str, Any]]] = _nothing_of_all

@@ -27,7 +27,7 @@ _WORDS: Final = {
     "mb": "(MiB)",
     "millis": "(thousandths)",
 }
-"""How these words of field names are written in labels."""
+"""Maps words in field names to the words in labels."""
 _YES_OR_NO: Final = {True: "yes", False: "no"}
 
 

@@ -17,7 +17,7 @@ _API: Final = "/v1/organizations/{organization}/identity-providers"
 _ONE_API: Final = f"{_API}/{{provider}}"
 _PERSON: Final = {"requires": Requires.PERSON}
 _MOST: Final = 200
-"""More than an organization can have."""
+"""More providers than an organization can have."""
 
 
 def _fields(page: PageRequest) -> dict[str, Any]:

@@ -26,7 +26,7 @@ from registry.console.sessions import list_roles
 _PERSON: Final = {"requires": Requires.PERSON}
 _API: Final = "/v1/users/me/container-passwords"
 _PAGE: Final = 200
-"""More than a person may have."""
+"""More passwords than a person may have."""
 
 
 async def _show(
@@ -82,7 +82,7 @@ async def change_password(page: InjectedPage) -> PageResponse:
 
 @post(CONTAINER_PASSWORDS, opt=_PERSON)
 async def make_container_password(page: InjectedPage) -> PageResponse:
-    """Make a container password, and show it: no other page ever has it."""
+    """Make a container password, and show it once: no other page ever has it."""
     body = {"name": page.form.get("name", "").strip(), "role": page.form.get("role", "")}
     try:
         made = await page.person.post(_API, body, once=page.form.get("once", ""))

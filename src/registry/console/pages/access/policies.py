@@ -32,7 +32,7 @@ FIND: Final = "find"
 
 
 class PolicyVocabulary(NamedTuple):
-    """Actions and resource types that match the words of a search."""
+    """Actions and resource types that match a search, and all conditions and principals."""
 
     actions: Sequence[dict[str, Any]]
     resources: Sequence[dict[str, Any]]

@@ -37,7 +37,7 @@ async def trust_principal(page: PageRequest, role_id: str, crn: str) -> None:
 
 
 _MOST = 200
-"""More than a role, or an organization, can have."""
+"""More groups than a role can have, and more providers than an organization can have."""
 
 
 class RoleGroups(NamedTuple):

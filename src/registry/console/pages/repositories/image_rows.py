@@ -126,9 +126,9 @@ class FoldedImages(NamedTuple):
 
     rows: list[ListedImage]
     parts: int
-    """Images that an index lists."""
+    """Number of folded images that an index lists."""
     attached: int
-    """Signatures and other artifacts that belong to an image."""
+    """Number of folded signatures and other artifacts that belong to an image."""
 
 
 def kind_of_image(image: Mapping[str, Any]) -> str:

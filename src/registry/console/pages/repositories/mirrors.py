@@ -16,7 +16,7 @@ _ONE: Final = f"{_PATH}/{{rule:str}}"
 _API: Final = "/v1/pull-through-cache-rules"
 _ONE_API: Final = f"{_API}/{{rule}}"
 _MOST: Final = 200
-"""More than an account can have."""
+"""More rules than an account can have."""
 _NUMBERS: Final = ("tag_ttl_seconds", "negative_ttl_seconds")
 _LIMITS: Final = ("keep_unpulled_days", "max_bytes")
 """Fields with numbers that may be empty, for no limit."""
