@@ -69,7 +69,7 @@ async def show_outcome(
     *,
     may_force: bool = False,
 ) -> PageResponse:
-    """Show which images were deleted, and why others were not."""
+    """Show which images were deleted, and why others were not; `undo` is the path that restores."""
     return page.show(
         "index_deleted.html",
         200 if outcome["deleted"] else 409,
