@@ -10,8 +10,10 @@ import re
 from dataclasses import dataclass
 from typing import Final
 
+from registry.settings.groups import MOST_PORT
+from registry.settings.texts import listed
+
 _DIRECTORY: Final = "https://acme-v02.api.letsencrypt.org/directory"
-_MOST_PORT: Final = 0xFFFF
 AGREED: Final = "agree"
 _NAME: Final = re.compile(
     r"(?=.{1,253}\Z)(?:[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?\.)+(?![0-9]+\Z)[a-z0-9-]{2,63}"
@@ -23,7 +25,7 @@ EMAIL: Final = re.compile(r"(?:[!-~]{1,64}@[A-Za-z0-9.-]{1,253})?")
 def parse_address(text: str) -> tuple[str, int] | None:
     """Return the host and port of ``HOST:PORT``, or None if the text is malformed."""
     found = _ADDRESS.fullmatch(text)
-    if found is None or int(found["port"]) > _MOST_PORT:
+    if found is None or int(found["port"]) > MOST_PORT:
         return None
     return found["host"].strip("[]"), int(found["port"])
 
@@ -49,8 +51,7 @@ class AcmeSettings:
     @property
     def names(self) -> tuple[str, ...]:
         """Return the names in `tls_acme` in lower case, each once."""
-        listed = (part.strip().lower() for part in self.tls_acme.split(","))
-        return tuple(dict.fromkeys(name for name in listed if name))
+        return tuple(dict.fromkeys(listed(self.tls_acme.lower())))
 
     @property
     def http_address(self) -> tuple[str, int] | None:
@@ -107,8 +108,8 @@ class CertificateSettings:
     @property
     def name_servers(self) -> tuple[str, ...]:
         """Return the names in `dns_name_servers` in lower case, each once."""
-        listed = (part.strip().lower() for part in self.dns_name_servers.split(","))
-        return tuple(dict.fromkeys(name.removesuffix(".") for name in listed if name))
+        names = listed(self.dns_name_servers.lower())
+        return tuple(dict.fromkeys(name.removesuffix(".") for name in names))
 
     @property
     def dns_address(self) -> tuple[str, int] | None:

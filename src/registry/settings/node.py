@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Final, Literal
 
 from cloudcore.nodes.node import Node
+from registry.settings.groups import MOST_PORT
 from registry.settings.texts import SettingsError, listed
 
 NetworkDriver = Literal["render", "nftables"]
@@ -23,7 +24,6 @@ Network = IPv4Network | IPv6Network
 _NAME: Final = re.compile(r"[a-z0-9](?:[a-z0-9.-]{0,61}[a-z0-9])?")
 _NO_NAME: Final = re.compile(r"[^a-z0-9.-]+")
 _PORTS: Final = re.compile(r"([1-9][0-9]{3,4})-([1-9][0-9]{3,4})")
-_MOST_PORT: Final = 65_535
 _ULA: Final = IPv6Network("fc00::/7")
 
 
@@ -110,7 +110,7 @@ class NodeSettings:
         """Return the first and last port that database servers may use."""
         found = _PORTS.fullmatch(self.database_ports)
         first, last = (int(each) for each in found.groups()) if found else (1, 0)
-        if not first <= last < _MOST_PORT:  # the port after the last is for verifications
+        if not first <= last < MOST_PORT:  # the port after the last is for verifications
             raise SettingsError(
                 "database_ports is a range such as 20000-20999, up to 65534, not"
                 f" {self.database_ports!r}"

@@ -25,7 +25,7 @@ from registry.cli.server.options import (
 )
 from registry.settings.reading import GROUPS, LISTS, NAMES, read_config
 from registry.settings.settings import Settings
-from registry.settings.texts import PREFIX, SettingsError
+from registry.settings.texts import PREFIX, SettingsError, listed
 
 _HIDDEN: Final = "***"
 _PASSWORD: Final = re.compile(r"(?<=://)([^/:@]*:)[^/]+@")
@@ -80,7 +80,7 @@ def _values(settings: Settings) -> Mapping[str, object]:
     for name in ("database_url", "smtp_url"):
         values[name] = _without_password(str(values[name]))
     for name in LISTS:
-        values[name] = [part.strip() for part in str(values[name]).split(",") if part.strip()]
+        values[name] = listed(str(values[name]))
     return {name: str(value) if name == "data" else value for name, value in values.items()}
 
 
