@@ -46,21 +46,18 @@ class CrossOriginReads:
             await self._plane(scope, receive, send)
             return
         origin = _only(scope, b"origin")
-        is_listed = origin in self._origins
-        if scope["method"] == "OPTIONS":
-            method = _only(scope, b"access-control-request-method")
-            if is_listed and method is not None and method.decode("latin-1") in _READS:
-                assert origin is not None
-                await _allow(scope, send, origin)
-            else:
-                await self._plane(scope, receive, send)
-            return
+        listed = origin if origin in self._origins else None
+        if scope["method"] == "OPTIONS" and listed is not None:
+            method = _only(scope, b"access-control-request-method") or b""
+            if method.decode("latin-1") in _READS:
+                await _allow(scope, send, listed)
+                return
         if scope["method"] not in _READS:
             await self._plane(scope, receive, send)
             return
         headers = [(b"vary", b"Origin")]
-        if is_listed and origin is not None:
-            headers.append((b"access-control-allow-origin", origin))
+        if listed is not None:
+            headers.append((b"access-control-allow-origin", listed))
             headers.append((b"access-control-expose-headers", _EXPOSED_HEADERS))
 
         async def send_readable(message: Message) -> None:

@@ -140,7 +140,7 @@ async def _check_store(settings: Settings, stores: RegistryStores, others: Seque
     bucket = settings.store.store_s3_bucket
     place = f"the bucket {bucket} of store_s3_endpoint" if bucket else str(settings.blobs)
     raise SettingsError(
-        f"{place} has not the blobs of the nodes that run ({_listed(others)}):"
+        f"{place} has not the blobs of the nodes that run ({', '.join(others)}):"
         f" all nodes have one store{'' if bucket else '; is its disk mounted?'}"
     )
 
@@ -194,10 +194,6 @@ def _refusal(differences: Sequence[Difference], others: Sequence[str]) -> str:
         for each in differences
     )
     return (
-        f"this node differs from those that run ({_listed(others)}): {told}. Give all nodes the"
+        f"this node differs from those that run ({', '.join(others)}): {told}. Give all nodes the"
         " same; to change it, stop all of them first (docs/how-to/fleet.md)"
     )
-
-
-def _listed(names: Sequence[str]) -> str:
-    return ", ".join(names)
