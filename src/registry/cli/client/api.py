@@ -254,8 +254,6 @@ class StoredSignIn:
         self._key = find_key(os.environ, None if named is None else base_url(named))
         url = self._key.url if self._key else choose_registry(named, os.environ, self._path)
         self._transport = transport_to(url, self._path)
-        if self._key is None:  # one that is stored may be of the environment's registry
-            self._key = find_key(os.environ, self._transport.url)
         self._key_tokens = KeyTokens(self._transport, self._key) if self._key else None
 
     @property
