@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -149,15 +150,15 @@ def forget_password(key: str, environ: Mapping[str, str]) -> None:
 
 def _store(key: str, made: ContainerPassword | None, environ: Mapping[str, str]) -> None:
     """Store a password, or delete it for None; delete expired ones too. Ignore failures."""
-    try:
-        with changing_file(_path(environ), ContainerPassword) as stored:
-            for old in [old for old, each in stored.items() if each.expires_at <= time.time()]:
-                del stored[old]
-            stored.pop(key, None)
-            if made is not None:
-                stored[key] = made
-    except (OSError, CommandFailure):
-        return
+    with (
+        suppress(OSError, CommandFailure),
+        changing_file(_path(environ), ContainerPassword) as stored,
+    ):
+        for old in [old for old, each in stored.items() if each.expires_at <= time.time()]:
+            del stored[old]
+        stored.pop(key, None)
+        if made is not None:
+            stored[key] = made
 
 
 def _load(environ: Mapping[str, str]) -> dict[str, ContainerPassword]:

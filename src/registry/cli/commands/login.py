@@ -6,6 +6,7 @@ import argparse
 import os
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -89,7 +90,8 @@ def sign_in(options: argparse.Namespace) -> None:
     path = credentials_path(os.environ)
     replaced = _store(path, transport.url, credential)
     if replaced is not None:
-        _end_quietly(transport, replaced)
+        with suppress(CommandFailure):  # the replaced tokens expire
+            _end(transport, replaced)
     write_now(f"Signed in to {transport.url}; the credential is in {path}.\n")
     credential = _with_role(options, transport, credential)
     _store(path, transport.url, credential)
@@ -186,14 +188,6 @@ def _end(transport: Transport, credential: Credential) -> None:
         tokens.insert(0, credential.role_token.access_token)
     for token in tokens:
         post_form(transport, "/v1/oauth/revoke", {"token": token})
-
-
-def _end_quietly(transport: Transport, credential: Credential) -> None:
-    """Revoke the tokens of a replaced sign-in; ignore failures, as tokens expire."""
-    try:
-        _end(transport, credential)
-    except CommandFailure:
-        return
 
 
 def _by_key_pair(transport: Transport, access_key_id: str) -> Credential:
