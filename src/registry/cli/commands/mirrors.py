@@ -20,6 +20,7 @@ from cloudcore.commands.records import printable, size_text
 from registry.cli.client.api import ApiClient, client_of
 from registry.cli.client.container_passwords import ContainerPassword, new_password
 from registry.cli.client.references import parse_typed_reference
+from registry.cli.client.sign_in import bearer
 from registry.cli.client.transport import HttpRequest, Transport
 from registry.oci.media_types import DOCKER_MANIFEST, DOCKER_MANIFEST_LIST, OCI_INDEX, OCI_MANIFEST
 
@@ -271,14 +272,18 @@ class _Puller:
     def _get(self, path: str, read: Callable[[HTTPResponse], T]) -> T:
         """GET a path of ``/v2`` with a token; after a 401, retry once with a new token."""
         target = f"/v2/{self._image.name}/{path}"
-        for bearer in (self._bearer or self._token(), None):
-            headers = {"Authorization": f"Bearer {bearer or self._token()}", "Accept": _ACCEPT}
-            try:
-                return self._transport.read(HttpRequest("GET", target, headers), read)
-            except RequestRefused as error:
-                if error.status != 401 or bearer is None:
-                    raise
-        raise AssertionError
+
+        def send(token: str) -> T:
+            headers = {**bearer(token), "Accept": _ACCEPT}
+            return self._transport.read(HttpRequest("GET", target, headers), read)
+
+        token = self._bearer or self._token()
+        try:
+            return send(token)
+        except RequestRefused as error:
+            if error.status != 401:
+                raise
+        return send(self._token())
 
     def _token(self) -> str:
         """Return a new token to pull the image with; tokens last for minutes only."""
