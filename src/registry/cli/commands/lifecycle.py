@@ -64,8 +64,9 @@ def _rules(run: Invocation) -> dict[str, Any] | None:
     """Return the policy in the file that the command names, or None."""
     document: dict[str, Any] | None = run.values.get("document")
     # The output of 'lifecycle show' has other fields too, which the registry would reject.
-    is_shown = document is not None and "revision" in document
-    return {"rules": document["rules"]} if document and is_shown else document
+    if document and "revision" in document:
+        return {"rules": document["rules"]}
+    return document
 
 
 def _set(run: Invocation) -> None:
