@@ -9,7 +9,9 @@ from __future__ import annotations
 import asyncio
 import errno
 import logging
+import socket
 from collections.abc import Callable
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -46,6 +48,21 @@ def check_disk(settings: Settings) -> None:
             f"the disk that holds {settings.data} is read-only; look in the system's log whether"
             " the disk has failed, and mount it writable"
         )
+
+
+def listening_problem(
+    host: str, port: int = 0, kind: socket.SocketKind = socket.SOCK_STREAM
+) -> str:
+    """Return why this process cannot listen at an address, or ""; port 0 is a free one."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        with closing(socket.socket(family, kind)) as listener:
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+            listener.bind((host, port))
+    except (OSError, UnicodeError) as error:  # UnicodeError: the text cannot be a host name
+        return getattr(error, "strerror", None) or str(error)
+    return ""
 
 
 def load_before_fork(settings: Settings, edition: Edition) -> None:

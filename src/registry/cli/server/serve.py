@@ -8,7 +8,6 @@ import contextlib
 import os
 import socket
 from collections.abc import Mapping
-from contextlib import closing
 from functools import partial
 from shlex import quote
 from urllib.parse import urlsplit
@@ -33,6 +32,7 @@ from registry.cli.server.run_server import (
     check_disk,
     find_console,
     has_client_url,
+    listening_problem,
     load_before_fork,
     serve_application,
     write_url,
@@ -81,22 +81,13 @@ def check_listeners(settings: Settings) -> None:
         ("bounce_listen", settings.email.bounce_address, "mail", socket.SOCK_STREAM),
     )
     for name, address, what, kind in listeners:
-        if address is None:
-            continue
-        family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
-        with closing(socket.socket(family, kind)) as sock:
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-            try:
-                sock.bind(address)
-            except (OSError, UnicodeError) as error:
-                reason = getattr(error, "strerror", None) or str(error)
-                host = f"[{address[0]}]" if ":" in address[0] else address[0]
-                raise SettingsError(
-                    f"{name}: nothing can listen on {host}:{address[1]}:"
-                    f" {reason}; name an address of this machine that no other {what} server has,"
-                    " and for a port below 1024 see docs/how-to/tls.md"
-                ) from None
+        if address is not None and (problem := listening_problem(*address, kind)):
+            host = f"[{address[0]}]" if ":" in address[0] else address[0]
+            raise SettingsError(
+                f"{name}: nothing can listen on {host}:{address[1]}:"
+                f" {problem}; name an address of this machine that no other {what} server has,"
+                " and for a port below 1024 see docs/how-to/tls.md"
+            )
 
 
 def run_serve(settings: Settings) -> int:
