@@ -13,6 +13,7 @@ from registry.composition.main import Registry, prepare
 from registry.composition.ports import key_providers
 from registry.composition.stores import RegistryStores
 from registry.composition.unfinished_restoration import check_is_whole
+from registry.gc.database_rollback import DatabaseWentBack, check_generation
 from registry.metadata.database import has_tables
 from registry.services.context import ServiceContext
 from registry.services.data_keys import DataKeys
@@ -45,6 +46,15 @@ def on_data(settings: Settings, work: Callable[[RegistryStores], Awaitable[T]]) 
             return await work(stores)
 
     return asyncio.run(run())
+
+
+async def rollback_warning(stores: RegistryStores) -> str:
+    """Return a warning if the database is older than its blobs, or not theirs; else ""."""
+    try:
+        await check_generation(stores.ctx, stores.store)
+    except DatabaseWentBack as error:
+        return str(error)
+    return ""
 
 
 def no_account(settings: Settings) -> SettingsError:

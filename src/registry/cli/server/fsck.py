@@ -13,7 +13,12 @@ from cloudcore.commands.progress import ProgressLine
 from cloudcore.commands.records import duration_text, write_now
 from registry.blobstore.opening import open_bucket_store
 from registry.blobstore.store import BlobSweeper
-from registry.cli.server.existing_data import find_data_keys, on_data, prepare_existing
+from registry.cli.server.existing_data import (
+    find_data_keys,
+    on_data,
+    prepare_existing,
+    rollback_warning,
+)
 from registry.cli.server.options import settings_of
 from registry.composition.main import Registry
 from registry.gc.database_rollback import DatabaseWentBack, check_generation
@@ -133,11 +138,7 @@ async def _check(settings: Settings, read_objects: bool) -> CheckResult:  # noqa
                 data_keys=find_data_keys(settings, ctx),
                 buckets=buckets,
             )
-            warning = ""
-            try:
-                await check_generation(ctx, store)
-            except DatabaseWentBack as error:
-                warning = str(error)
+            warning = await rollback_warning(stores)
             return CheckResult(put_back, len(await list_orphans(store)), report, warning)
 
 
@@ -169,7 +170,11 @@ async def set_all_orphans_aside(ctx: ServiceContext, sweeper: BlobSweeper, show:
         show(f"setting orphans aside, place {number} of {len(places)}")
         if found.orphans and found.is_credible:
             moved += await set_orphans_aside(ctx, sweeper, place)
-    doubtful = [_name(place) for place, found in places.items() if not found.is_credible]
+    doubtful = [
+        place if place == STAGED else f"objects/{place}"
+        for place, found in places.items()
+        if not found.is_credible
+    ]
     if doubtful:
         raise CommandFailure(
             f"{moved} orphans set aside, but none from {', '.join(doubtful)}: of the files there"
@@ -194,7 +199,3 @@ async def _scan_places(
         show(f"looking for orphans, place {number} of {len(places)}")
         found[place] = await find_orphans(ctx, sweeper, place)
     return found
-
-
-def _name(place: str) -> str:
-    return place if place == STAGED else f"objects/{place}"
