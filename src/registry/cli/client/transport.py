@@ -188,21 +188,20 @@ def _code_and_message(document: dict[str, Any]) -> tuple[str, str]:
 
     The body has the form of ``/v1``, of OAuth (RFC 6749 §5.2) or of ``/v2`` (distribution-spec).
     """
-    match document.get("errors"):
-        case [{"code": str(code), "message": str(message)}, *_]:
+    match document:
+        case {"errors": [{"code": str(code), "message": str(message)}, *_]}:
             return code, printable(f"{code}: {message}")
-    error = document.get("error")
-    if isinstance(error, dict):
-        code, message = str(error.get("code", "")), str(error.get("message", ""))
-        params = error.get("params")
-        field = params.get("field") if isinstance(params, dict) else None
-        needs_field = isinstance(field, str) and not message.startswith(field)
-        where = f"{field}: " if needs_field else ""
-        request = f" (request {error['request_id']})" if "request_id" in error else ""
-        return code, printable(f"{code}: {where}{message}{request}")
-    if isinstance(error, str):
-        described = document.get("error_description")
-        return error, printable(f"{error}: {described}" if described else error)
+        case {"error": dict(error)}:
+            code, message = str(error.get("code", "")), str(error.get("message", ""))
+            params = error.get("params")
+            field = params.get("field") if isinstance(params, dict) else None
+            needs_field = isinstance(field, str) and not message.startswith(field)
+            where = f"{field}: " if needs_field else ""
+            request = f" (request {error['request_id']})" if "request_id" in error else ""
+            return code, printable(f"{code}: {where}{message}{request}")
+        case {"error": str(error)}:
+            described = document.get("error_description")
+            return error, printable(f"{error}: {described}" if described else error)
     return "", ""
 
 
