@@ -205,11 +205,10 @@ def send_public(
 
 def client_for(url: str, environ: Mapping[str, str]) -> ApiClient:
     """Return a client with the environment's access key if it is for `url`, else the sign-in."""
-    transport = transport_to(url, credentials_path(environ))
+    path = credentials_path(environ)
+    transport = transport_to(url, path)
     key = find_key(environ, transport.url)
-    if key is not None:
-        return ApiClient(transport, KeyTokens(transport, key))
-    return ApiClient(transport, SignIn(transport, credentials_path(environ)))
+    return ApiClient(transport, KeyTokens(transport, key) if key else SignIn(transport, path))
 
 
 def _is_repeatable(request: HttpRequest) -> bool:

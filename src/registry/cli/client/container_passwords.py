@@ -11,6 +11,7 @@ import time
 from collections.abc import Mapping
 from contextlib import suppress
 from datetime import datetime
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 from urllib.parse import SplitResult, urlsplit
@@ -85,12 +86,9 @@ def find_source(server: str, environ: Mapping[str, str]) -> PasswordSource | Non
     if not asked.netloc:
         return None
     stored = _load(environ)
-    nearest, found = _ELSEWHERE, None
-    for each in _sources(environ):
-        distance = _distance(each, asked, stored.get(each.key))
-        if distance < nearest:
-            nearest, found = distance, each
-    return found
+    rated = [(_distance(each, asked, stored.get(each.key)), each) for each in _sources(environ)]
+    distance, found = min(rated, key=itemgetter(0), default=(_ELSEWHERE, None))
+    return None if distance == _ELSEWHERE else found
 
 
 def list_hosts(environ: Mapping[str, str]) -> list[str]:
