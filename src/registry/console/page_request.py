@@ -190,6 +190,19 @@ class PageRequest:
         assert acting is not None, "the route admits only who acts in a role"
         return acting
 
+    @property
+    def once(self) -> str:
+        """Return the key of the sent form: a form that is sent again makes nothing new."""
+        return self.form.get("once", "")
+
+    def text(self, field: str) -> str:
+        """Return the text in a field of the form, without white space around the text."""
+        return self.form.get(field, "").strip()
+
+    def words(self, field: str) -> list[str]:
+        """Return the words in a field of the form, which spaces or commas separate."""
+        return self.form.get(field, "").replace(",", " ").split()
+
     def fill(self, path: str) -> str:
         """Fill the parameters of this request into a path such as ``/v1/roles/{role}``."""
         return path.replace(":str}", "}").format_map(self.parameters)

@@ -107,7 +107,7 @@ async def send_new(
     page: PageRequest, noun: NounPages, api: str, body: Mapping[str, object], said: str
 ) -> PageResponse:
     """Create a resource with this body, and redirect to its page with the notice `said`."""
-    made = await page.api.post(api, body, once=page.form.get("once", ""))
+    made = await page.api.post(api, body, once=page.once)
     return page.go(f"{noun.path}/{made[noun.one][noun.key]}", said)
 
 
@@ -158,8 +158,8 @@ async def _do(page: PageRequest, noun: NounPages, method: CustomMethod) -> PageR
         if method.is_deletion:
             answer = await page.api.change("DELETE", api, **given)
         else:
-            path, once = f"{api}/{method.path or method.verb}", page.form.get("once", "")
-            answer = await page.api.post(path, once=once, **given)
+            path = f"{api}/{method.path or method.verb}"
+            answer = await page.api.post(path, once=page.once, **given)
     except WrongInput as wrong:
         return await _ask(page, noun, method, wrong.refusal)
     except Refused as error:

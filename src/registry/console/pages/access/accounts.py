@@ -61,9 +61,8 @@ show_accounts = _ACCOUNTS.get()
 @_ACCOUNTS.form()
 async def create_account(page: InjectedPage) -> PageResponse:
     """Create an account, whose first role the person may assume."""
-    form = page.form
-    body = {"handle": form.get("handle", "").strip(), "organization": form.get("organization", "")}
-    await page.person.post(_API, body, once=form.get("once", ""))
+    body = {"handle": page.text("handle"), "organization": page.form.get("organization", "")}
+    await page.person.post(_API, body, once=page.once)
     return page.go(ACCOUNTS, "The account was created. “Work in it” below takes you there.")
 
 

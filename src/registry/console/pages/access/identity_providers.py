@@ -25,17 +25,16 @@ def _fields(page: PageRequest) -> dict[str, Any]:
 
     Raise `WrongInput` if the session length in hours is not a number.
     """
-    form = page.form
-    hours = form.get("session_hours", "").strip()
+    hours = page.text("session_hours")
     if not (hours.isascii() and hours.isdigit() and len(hours) <= 6):
         raise WrongInput("session_hours", "The hours of a session are a number, from 1 to 720.")
     return {
         "session_hours": int(hours),
-        "name": form.get("name", "").strip(),
-        "scopes": form.get("scopes", "").split(),
-        "email_domains": form.get("email_domains", "").replace(",", " ").split(),
-        "email_verified_claim": form.get("email_verified_claim", "").strip(),
-        "creates_people": "creates_people" in form,
+        "name": page.text("name"),
+        "scopes": page.form.get("scopes", "").split(),
+        "email_domains": page.words("email_domains"),
+        "email_verified_claim": page.text("email_verified_claim"),
+        "creates_people": "creates_people" in page.form,
     }
 
 
@@ -69,13 +68,12 @@ list_providers, show_provider = _LIST.get(), _PROVIDER.get()
 @_LIST.form()
 async def add_provider(page: InjectedPage) -> PageResponse:
     """Add a provider, and redirect to its page, which shows the redirect URI."""
-    form = page.form
     body = {
         **_fields(page),
-        "issuer": form.get("issuer", "").strip(),
-        "client_id": form.get("client_id", "").strip(),
-        "client_secret": form.get("client_secret") or None,
-        "groups_claim": form.get("groups_claim", "").strip(),
+        "issuer": page.text("issuer"),
+        "client_id": page.text("client_id"),
+        "client_secret": page.form.get("client_secret") or None,
+        "groups_claim": page.text("groups_claim"),
     }
     made = await page.person.post(page.fill(_API), body)
     return page.go(

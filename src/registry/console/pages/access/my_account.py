@@ -83,9 +83,9 @@ async def change_password(page: InjectedPage) -> PageResponse:
 @post(CONTAINER_PASSWORDS, opt=_PERSON)
 async def make_container_password(page: InjectedPage) -> PageResponse:
     """Make a container password, and show it once: no other page ever has it."""
-    body = {"name": page.form.get("name", "").strip(), "role": page.form.get("role", "")}
+    body = {"name": page.text("name"), "role": page.form.get("role", "")}
     try:
-        made = await page.person.post(_API, body, once=page.form.get("once", ""))
+        made = await page.person.post(_API, body, once=page.once)
     except Refused as error:
         return await _show(page, making=refusal_of(error))
     url = page.console.settings.url

@@ -108,19 +108,19 @@ show_people, show_member = _PEOPLE.get(), _ONE_MEMBER.get()
 async def add_person(page: InjectedPage) -> PageResponse:
     """Create a person, and show the one-time password."""
     body = {
-        "email": page.form.get("email", "").strip(),
+        "email": page.text("email"),
         "organization": page.parameters["organization"],
     }
-    made = await page.person.post("/v1/users", body, once=page.form.get("once", ""))
+    made = await page.person.post("/v1/users", body, once=page.once)
     return show_one_time_password(page, made["user"])
 
 
 @_PEOPLE.form("/invitations")
 async def invite(page: InjectedPage) -> PageResponse:
     """Invite an e-mail address, and show the code to hand over."""
-    body = {"email": page.form.get("email", "").strip(), "role": page.form.get("role", "member")}
-    path, once = f"{page.fill(_ONE_API)}/invitations", page.form.get("once", "")
-    made = await page.person.post(path, body, once=once)
+    body = {"email": page.text("email"), "role": page.form.get("role", "member")}
+    path = f"{page.fill(_ONE_API)}/invitations"
+    made = await page.person.post(path, body, once=page.once)
     organization = (await page.person.get(page.fill(_ONE_API)))["organization"]
     return page.show(
         "invitation.html",
@@ -172,8 +172,8 @@ async def reset_password(page: InjectedPage) -> PageResponse:
             "The person's sessions end at once. The next page shows a one-time password, once.",
             "Reset the password",
         )
-    path, once = page.fill(f"{_USER_API}/reset-password"), page.form.get("once", "")
-    made = await page.person.post(path, once=once)
+    path = page.fill(f"{_USER_API}/reset-password")
+    made = await page.person.post(path, once=page.once)
     return show_one_time_password(page, made["user"])
 
 

@@ -129,18 +129,16 @@ async def begin_policy(page: InjectedPage) -> PageResponse:
 @_NEW.form()
 async def create_policy(page: InjectedPage) -> PageResponse:
     """Create a policy from a template or a document; with ``search`` in the form, only search."""
-    form = page.form
-    if "search" in form:
+    if "search" in page.form:
         return await _new(page)
     body: dict[str, Any] = {
-        "name": form.get("name", "").strip(),
-        "description": form.get("description", "").strip(),
+        "name": page.text("name"),
+        "description": page.text("description"),
     }
-    if form.get("template"):
-        names = form.get("names", "").replace(",", " ").split()
-        body["template"] = {"name": form["template"], "names": names}
+    if template := page.form.get("template"):
+        body["template"] = {"name": template, "names": page.words("names")}
     else:
-        body["document"] = parse_document(form.get("document", ""))
+        body["document"] = parse_document(page.form.get("document", ""))
     made = await page.api.post(_API, body)
     return page.go(
         f"{POLICIES}/{made['policy']['id']}",
@@ -155,7 +153,7 @@ async def save_account_policy(page: InjectedPage) -> PageResponse:
     if "search" in form:
         return await _show(page)
     document = parse_document(form.get("document", ""))
-    changes = {"document": document, "description": form.get("description", "").strip()}
+    changes = {"document": document, "description": page.text("description")}
     await page.api.change("PATCH", page.fill(_ONE_API), changes, revision=form.get("revision"))
     return page.go(page.fill(_ONE), "The policy was saved.")
 
@@ -274,7 +272,7 @@ def attachment_handlers(
 
     @principal.form("/policies")
     async def attach(page: InjectedPage) -> PageResponse:
-        name, principal_id = page.form.get("policy", "").strip(), page.parameters[kind]
+        name, principal_id = page.text("policy"), page.parameters[kind]
         async for each in page.api.each("/v1/policies", "policies"):
             if each["name"] == name:
                 attached = {kind: principal_id}
@@ -337,7 +335,7 @@ async def create_with_rights(page: PageRequest, body: dict[str, Any]) -> str:
     role_id, template = str(role["id"]), page.form.get("template", "")
     if not template:
         return role_id
-    names = page.form.get("names", "").replace(",", " ").split()
+    names = page.words("names")
     wanted = {
         "name": f"{role['name']}-{template}",
         "description": f"For the role {role['name']}.",

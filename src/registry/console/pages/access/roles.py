@@ -69,8 +69,8 @@ async def assign_group(page: PageRequest, role_id: str) -> None:
     Raise `Refused` if ``/v1`` does not let the role be assigned, or the trust policy be changed.
     """
     body = {
-        "identity_provider": page.form.get("identity_provider", "").strip(),
-        "group": page.form.get("group", "").strip(),
+        "identity_provider": page.text("identity_provider"),
+        "group": page.text("group"),
     }
     made = (await page.api.post(_groups_api(role_id), body))["group_assignment"]
     if "trust" in page.form:
@@ -108,12 +108,12 @@ def _fields(page: PageRequest) -> dict[str, Any]:
 
     Raise `WrongInput` if the trust policy is not a JSON object, or the session length no number.
     """
-    seconds = page.form.get("seconds", "").strip()
+    seconds = page.text("seconds")
     if not (seconds.isascii() and seconds.isdigit() and len(seconds) <= 6):
         words = "The longest session is a number of seconds, from 3600 to 43200."
         raise WrongInput("trust_policy", words)
     return {
-        "description": page.form.get("description", "").strip(),
+        "description": page.text("description"),
         "max_session_seconds": int(seconds),
         "trust_policy": parse_document(page.form.get("trust_policy", ""), "trust_policy"),
     }
@@ -165,7 +165,7 @@ list_account_roles, show_role = _LIST.get(), _ROLE.get()
 @_LIST.form()
 async def create_role(page: InjectedPage) -> PageResponse:
     """Create a role, with a policy from a template if the form names one."""
-    body = {"name": page.form.get("name", "").strip(), **_fields(page)}
+    body = {"name": page.text("name"), **_fields(page)}
     role_id = await create_with_rights(page, body)
     return page.go(f"{ACCOUNT_ROLES}/{role_id}", "The role was saved.")
 
@@ -187,7 +187,7 @@ async def assign_role(page: InjectedPage) -> PageResponse:
 
     With ``trust`` in the form, the role's trust policy then admits the person.
     """
-    body = {"user": page.form.get("user", "").strip()}
+    body = {"user": page.text("user")}
     made = (await page.api.post(f"{page.fill(_ONE_API)}/assignments", body))["assignment"]
     if "trust" in page.form:
         await trust_principal(page, page.parameters[_KIND], made["user"]["crn"])

@@ -103,17 +103,15 @@ SERVICE_ACCOUNT: Final = NounPages(
 @list_page(SERVICE_ACCOUNT).form()
 async def create_service_account(page: InjectedPage) -> PageResponse:
     """Create a service account, with a policy from a template and a key if the form asks so."""
-    form = page.form
     body: dict[str, Any] = {
-        "name": form.get("name", "").strip(),
-        "description": form.get("description", "").strip(),
+        "name": page.text("name"),
+        "description": page.text("description"),
     }
-    if form.get("template"):
-        names = form.get("names", "").replace(",", " ").split()
-        body["grants"] = [{"template": form["template"], "names": names}]
-    if "key" in form:
-        body["access_key"] = key_expiry(form)
-    made = await page.api.post(SERVICE_ACCOUNT.api, body, once=form.get("once", ""))
+    if template := page.form.get("template"):
+        body["grants"] = [{"template": template, "names": page.words("names")}]
+    if "key" in page.form:
+        body["access_key"] = key_expiry(page.form)
+    made = await page.api.post(SERVICE_ACCOUNT.api, body, once=page.once)
     there = f"{SERVICE_ACCOUNTS}/{made['service_account']['id']}"
     if "access_key" in made:
         return show_new_key(page, made["access_key"], there)
@@ -130,9 +128,8 @@ _KEY_API: Final = f"{_KEYS_API}/{{key}}"
 @_PROGRAM.form("/keys")
 async def create_key(page: InjectedPage) -> PageResponse:
     """Create a key, and show its secret."""
-    description = page.form.get("description", "").strip()
-    body = {"description": description, **key_expiry(page.form)}
-    made = await page.api.post(page.fill(_KEYS_API), body, once=page.form.get("once", ""))
+    body = {"description": page.text("description"), **key_expiry(page.form)}
+    made = await page.api.post(page.fill(_KEYS_API), body, once=page.once)
     return show_new_key(page, made["access_key"], page.fill(_ONE))
 
 

@@ -41,11 +41,10 @@ list_rules = _LIST.get()
 @_LIST.form()
 async def create_rule(page: InjectedPage) -> PageResponse:
     """Create a rule from a form."""
-    form = page.form
     body = {
-        "topic": form.get("topic", "").strip(),
-        "event_types": chosen_types(page.console.event_types, form),
-        "repository_prefix": form.get("repository_prefix", "").strip(),
+        "topic": page.text("topic"),
+        "event_types": chosen_types(page.console.event_types, page.form),
+        "repository_prefix": page.text("repository_prefix"),
     }
     if not body["event_types"]:
         raise WrongInput("event_types", "Choose the events to send to the topic.")

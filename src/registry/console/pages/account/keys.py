@@ -68,7 +68,7 @@ async def save_encryption_card(page: PageRequest, scope: str) -> None:
 
     Raise `Refused` if ``/v1`` refuses the change.
     """
-    path, key = f"{scope}/encryption-binding", page.form.get(FIELD, "").strip()
+    path, key = f"{scope}/encryption-binding", page.text(FIELD)
     if key:
         await page.api.change("PUT", path, {FIELD: key})
         return

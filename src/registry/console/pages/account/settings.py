@@ -44,13 +44,12 @@ show_settings = _SETTINGS.get()
 @_SETTINGS.form()
 async def save_settings(page: InjectedPage) -> PageResponse:
     """Change the settings."""
-    form = page.form
-    written = form.get(_DAYS, "").strip()
-    lines = form.get(_PULLERS, "").splitlines()
+    written = page.text(_DAYS)
+    lines = page.form.get(_PULLERS, "").splitlines()
     patterns = [line.strip() for line in lines if line.strip()]
     if not (written.isascii() and written.isdigit() and len(written) <= 4):
         raise WrongInput(_DAYS, _NO_DAYS)
-    changes = {_DAYS: int(written), _PULLERS: patterns, _KEYS: _KEYS in form}
+    changes = {_DAYS: int(written), _PULLERS: patterns, _KEYS: _KEYS in page.form}
     try:
         await page.api.change("PATCH", _API, changes)
     except Refused as error:

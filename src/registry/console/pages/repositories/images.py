@@ -228,16 +228,14 @@ show_image = _IMAGE.get()
 @_IMAGE.form("/pins")
 async def put_pin(page: InjectedPage) -> PageResponse:
     """Pin an image for some days, or until the pin is removed."""
-    form = page.form
-    days = form.get("days", "").strip()
+    days = page.text("days")
     if days and not (days.isascii() and days.isdigit() and 1 <= int(days[:5]) <= _MOST_DAYS):
         raise WrongInput("days", _NO_DAYS)
-    end = page.console.sessions.now() + int(days) * _DAY if days else None
-    name = form.get("name", "").strip()
+    name = page.text("name")
     if not name or "/" in name:
         raise WrongInput("name", _NO_NAME)
-    expiry = {"expires_at": None if end is None else rfc3339(end)}
-    await page.api.change("PUT", _pin(page, name), expiry)
+    end = rfc3339(page.console.sessions.now() + int(days) * _DAY) if days else None
+    await page.api.change("PUT", _pin(page, name), {"expires_at": end})
     return _shown(page, "The image is pinned: no lifecycle rule expires it.")
 
 

@@ -53,7 +53,7 @@ list_mirrors, show_mirror = _LIST.get(), _MIRROR.get()
 @_LIST.form()
 async def create_mirror(page: InjectedPage) -> PageResponse:
     """Create a rule, and redirect to its page."""
-    fields = {**mirror_fields(page.form), "prefix": page.form.get("prefix", "").strip()}
+    fields = {**mirror_fields(page.form), "prefix": page.text("prefix")}
     made = await page.api.post(_API, fields)
     return page.go(
         f"{_PATH}/{made['pull_through_cache_rule']['id']}",
@@ -75,7 +75,7 @@ async def save_mirror(page: InjectedPage) -> PageResponse:
 @_MIRROR.form("/test")
 async def probe_mirror(page: InjectedPage) -> PageResponse:
     """Ask the upstream, and show its answer."""
-    repository, _, tag = page.form.get("image", "").strip().partition(":")
+    repository, _, tag = page.text("image").partition(":")
     asked = {"repository": repository, "tag": tag or "latest"} if repository else None
     probed = await page.api.change("POST", f"{page.fill(_ONE_API)}/test", asked)
     return await _show(page, probed=probed)

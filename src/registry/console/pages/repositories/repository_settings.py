@@ -54,10 +54,9 @@ show_settings = _SETTINGS.get()
 @_SETTINGS.form()
 async def save_settings(page: InjectedPage) -> PageResponse:
     """Change the description, and whether tags can move."""
-    form = page.form
     changes = {
-        "description": form.get("description", "").strip() or None,
-        "tag_mutability": "immutable" if "immutable" in form else "mutable",
+        "description": page.text("description") or None,
+        "tag_mutability": "immutable" if "immutable" in page.form else "mutable",
     }
     await page.api.change("PATCH", api_path(page), changes)
     return page.go(path_of(page).tab("settings"), "The settings were saved.")

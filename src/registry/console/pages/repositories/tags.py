@@ -121,14 +121,14 @@ async def put_tag(page: InjectedPage) -> PageResponse:
     """
     show = _tag_page if "tag" in page.parameters else _list_page
     form = page.form
-    name = page.parameters.get("tag") or form.get("tag", "").strip()
+    name = page.parameters.get("tag") or page.text("tag")
     if not is_tag(name):
         return await show(page, FormRefusal(400, _NO_TAG))
     path = f"{api_path(page)}/tags/{name}"
     was_there = await unless_refused(page.api.get(path))
     before = was_there["tag"]["digest"] if was_there else ""
     try:
-        digest = await _digest(page, form.get("target", "").strip())
+        digest = await _digest(page, page.text("target"))
         if was_there and before != digest and "confirmed" not in form:
             return await _ask(page, name, was_there["tag"], digest)
         await page.api.change("PUT", path, {"digest": digest}, if_match=form.get("was", ""))
@@ -136,7 +136,7 @@ async def put_tag(page: InjectedPage) -> PageResponse:
         if error.status not in _INLINE:
             raise
         words = _MOVED if error.status == 412 else error.sentence
-        is_gone = error.status == 404 and not is_tag(form.get("target", "").strip())
+        is_gone = error.status == 404 and not is_tag(page.text("target"))
         return await show(page, FormRefusal(error.status, words), is_gone=is_gone)
     there = path_of(page).tag(name)
     if not was_there:

@@ -50,8 +50,8 @@ _CLUSTER: Final = one_page(CLUSTER)
 @_CLUSTER.form("/backups")
 async def back_up(page: InjectedPage) -> PageResponse:
     """Request a backup now."""
-    kind, once = page.form.get("kind", ""), page.form.get("once", "")
-    await page.api.post(f"{api_of(page, CLUSTER)}/backups", {"kind": kind}, once=once)
+    body = {"kind": page.form.get("kind", "")}
+    await page.api.post(f"{api_of(page, CLUSTER)}/backups", body, once=page.once)
     return page.go(path_of(page, CLUSTER), "It is backed up after those that wait already.")
 
 
@@ -101,7 +101,7 @@ show_backup = _BACKUP.get()
 @_BACKUP.form("/verify")
 async def verify_backup(page: InjectedPage) -> PageResponse:
     """Verify a backup by restoring it into a temporary server."""
-    await page.api.post(f"{page.fill(_ONE_API)}/verify", once=page.form.get("once", ""))
+    await page.api.post(f"{page.fill(_ONE_API)}/verify", once=page.once)
     return page.go(page.fill(_ONE), "It is being proved. Load the page again in a while.")
 
 
@@ -153,7 +153,7 @@ async def _restore(
     asked = {**with_size(plain), **(given or {})}
     if not asked["size"]:
         del asked["size"]
-    made = await page.api.post(path, asked, once=page.form.get("once", ""))
+    made = await page.api.post(path, asked, once=page.once)
     new = made["cluster"]
     words = f"It is being restored from {record['name']}."
     return show_password(page, made["password"], f"{CLUSTER.path}/{new['id']}", words, new["name"])

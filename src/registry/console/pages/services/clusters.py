@@ -278,7 +278,7 @@ async def register_cluster(page: InjectedPage) -> PageResponse:
 
 
 async def _send(page: PageRequest, body: Mapping[str, object]) -> PageResponse:
-    made = await page.api.post(CLUSTER.api, body, once=page.form.get("once", ""))
+    made = await page.api.post(CLUSTER.api, body, once=page.once)
     record = made["cluster"]
     there = f"{CLUSTER.path}/{record['id']}"
     if "password" not in made:

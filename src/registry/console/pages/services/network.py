@@ -112,8 +112,8 @@ _GROUP: Final = one_page(GROUP)
 @one_page(GATEWAY).form("/attach")
 async def attach_gateway(page: InjectedPage) -> PageResponse:
     """Attach an internet gateway to a VPC."""
-    body, once = read_inputs(_ATTACHING, page.form), page.form.get("once", "")
-    await page.api.post(f"{api_of(page, GATEWAY)}/attach", body, once=once)
+    body = read_inputs(_ATTACHING, page.form)
+    await page.api.post(f"{api_of(page, GATEWAY)}/attach", body, once=page.once)
     return page.go(path_of(page, GATEWAY), "It is attached.")
 
 

@@ -91,8 +91,8 @@ _ONE_API: Final = f"{TOPIC.api}/{{topic}}/subscriptions/{{subscription}}"
 @_TOPIC.form("/subscriptions")
 async def subscribe(page: InjectedPage) -> PageResponse:
     """Subscribe an endpoint."""
-    body, once = read_inputs(_SUBSCRIBING, page.form), page.form.get("once", "")
-    await page.api.post(f"{api_of(page, TOPIC)}/subscriptions", body, once=once)
+    body = read_inputs(_SUBSCRIBING, page.form)
+    await page.api.post(f"{api_of(page, TOPIC)}/subscriptions", body, once=page.once)
     words = "It is subscribed. Unless it is a queue, its owner must confirm it."
     return page.go(path_of(page, TOPIC), words)
 
