@@ -60,6 +60,11 @@ def query_of(scope: Scope) -> dict[str, str]:
     return {name: value for name, value in fields if value}
 
 
+def is_whole_number(text: str, digits: int) -> bool:
+    """Return True if a text is a whole number of at most `digits` digits."""
+    return text.isascii() and text.isdigit() and len(text) <= digits
+
+
 async def form_of(request: Request[Any, Any, Any]) -> Mapping[str, str]:
     """Return the fields of the form in a request; an empty mapping if it has no body.
 

@@ -12,6 +12,7 @@ from typing import Any, Final, Literal, NamedTuple
 
 from cloudcore.billing.card_numbers import has_card_number
 from cloudcore.resources.resource import camel
+from registry.console.browser_request import is_whole_number
 from registry.console.form_refusals import WrongInput
 from registry.console.page_request import PageRequest, PageResponse
 
@@ -122,7 +123,7 @@ def _read(of: Input, written: str) -> Any:  # noqa: ANN401 - JSON
     match of.kind:
         case "number":
             digits = written.removeprefix("-")
-            if not (digits.isascii() and digits.isdigit() and len(digits) <= len(f"{2**53}")):
+            if not is_whole_number(digits, len(f"{2**53}")):
                 raise WrongInput(of.field, f"{of.label}: a whole number.")
             return int(written)
         case "texts":

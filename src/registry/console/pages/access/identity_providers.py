@@ -8,6 +8,7 @@ from litestar import post
 
 from registry.console.addresses import PEOPLE
 from registry.console.admission import Requires
+from registry.console.browser_request import is_whole_number
 from registry.console.form_refusals import NO_REFUSAL, FormPage, FormRefusal, WrongInput
 from registry.console.page_request import InjectedPage, PageRequest, PageResponse
 
@@ -26,7 +27,7 @@ def _fields(page: PageRequest) -> dict[str, Any]:
     Raise `WrongInput` if the session length in hours is not a number.
     """
     hours = page.text("session_hours")
-    if not (hours.isascii() and hours.isdigit() and len(hours) <= 6):
+    if not is_whole_number(hours, 6):
         raise WrongInput("session_hours", "The hours of a session are a number, from 1 to 720.")
     return {
         "session_hours": int(hours),

@@ -10,6 +10,7 @@ from litestar import post
 from cloudcore.commands.records import indented
 from registry.console.addresses import ACCOUNT_ROLES
 from registry.console.admission import Requires
+from registry.console.browser_request import is_whole_number
 from registry.console.control_plane import unless_refused
 from registry.console.form_refusals import NO_REFUSAL, OUTDATED, FormPage, FormRefusal, WrongInput
 from registry.console.page_request import InjectedPage, PageRequest, PageResponse
@@ -109,7 +110,7 @@ def _fields(page: PageRequest) -> dict[str, Any]:
     Raise `WrongInput` if the trust policy is not a JSON object, or the session length no number.
     """
     seconds = page.text("seconds")
-    if not (seconds.isascii() and seconds.isdigit() and len(seconds) <= 6):
+    if not is_whole_number(seconds, 6):
         words = "The longest session is a number of seconds, from 3600 to 43200."
         raise WrongInput("trust_policy", words)
     return {

@@ -6,6 +6,7 @@ import re
 from typing import Final
 
 from registry.console.addresses import SETTINGS
+from registry.console.browser_request import is_whole_number
 from registry.console.control_plane import Refused
 from registry.console.form_refusals import NO_REFUSAL, FormPage, FormRefusal, WrongInput
 from registry.console.page_request import InjectedPage, PageRequest, PageResponse
@@ -47,7 +48,7 @@ async def save_settings(page: InjectedPage) -> PageResponse:
     written = page.text(_DAYS)
     lines = page.form.get(_PULLERS, "").splitlines()
     patterns = [line.strip() for line in lines if line.strip()]
-    if not (written.isascii() and written.isdigit() and len(written) <= 4):
+    if not is_whole_number(written, 4):
         raise WrongInput(_DAYS, _NO_DAYS)
     changes = {_DAYS: int(written), _PULLERS: patterns, _KEYS: _KEYS in page.form}
     try:

@@ -11,6 +11,7 @@ import msgspec
 from litestar import get
 
 from registry.console.addresses import IMAGE
+from registry.console.browser_request import is_whole_number
 from registry.console.control_plane import Refused
 from registry.console.page_request import InjectedPage, PageRequest, PageResponse
 from registry.console.pages.repositories.image_rows import kind_of_image
@@ -128,7 +129,7 @@ async def show_attachment(page: InjectedPage) -> PageResponse:
     """Show a layer of an artifact."""
     digest = page.parameters["digest"]
     written = page.query.get("layer", "0")
-    layer = int(written) if written.isascii() and written.isdigit() and len(written) < 4 else 0
+    layer = int(written) if is_whole_number(written, 3) else 0
     repository = await read_repository(page)
     path = f"{api_path(page)}/images/{digest}"
     image = (await page.api.get(path))["image"]

@@ -13,6 +13,7 @@ from cloudcore.commands.records import indented
 from cloudcore.errors import InvalidInput
 from cloudcore.resource_names import parse_uuid
 from registry.console.addresses import REPOSITORY
+from registry.console.browser_request import is_whole_number
 from registry.console.control_plane import Refused, unless_refused
 from registry.console.form_refusals import (
     DELETED_TEXT,
@@ -121,7 +122,7 @@ def _is_prefix(entry: str) -> bool:
 
 
 def _number(text: str, what: str) -> int:
-    if not (text.isascii() and text.isdigit()) or len(text) > 10:
+    if not is_whole_number(text, 10):
         raise InvalidInput(f"{what[:1].upper()}{what[1:]} must be a whole number.")
     return int(text)
 

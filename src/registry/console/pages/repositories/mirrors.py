@@ -8,6 +8,7 @@ from typing import Any, Final
 from litestar import post
 
 from registry.console.addresses import SETTINGS
+from registry.console.browser_request import is_whole_number
 from registry.console.form_refusals import NO_REFUSAL, FormPage, FormRefusal, WrongInput
 from registry.console.page_request import InjectedPage, PageRequest, PageResponse
 
@@ -98,7 +99,7 @@ def mirror_fields(form: Mapping[str, str]) -> dict[str, Any]:
     }
     for name in (*_NUMBERS, *_LIMITS):
         text = form.get(name, "").strip()
-        if text and not (text.isascii() and text.isdigit() and len(text) <= _DIGITS):
+        if text and not is_whole_number(text, _DIGITS):
             raise WrongInput("", "Seconds, days and bytes are whole numbers.")
         if text:
             fields[name] = int(text)

@@ -8,6 +8,7 @@ from typing import Final
 from litestar import post
 
 from registry.console.addresses import REPOSITORY
+from registry.console.browser_request import is_whole_number
 from registry.console.control_plane import Refused, unless_refused
 from registry.console.form_refusals import NO_REFUSAL, FormPage, FormRefusal
 from registry.console.page_request import InjectedPage, PageRequest, PageResponse
@@ -21,8 +22,6 @@ _TAGS: Final = f"{REPOSITORY}/tags"
 _TAG: Final = f"{_TAGS}/{{tag:str}}"
 _PAGE: Final = 50
 _MOST_OF_READ: Final = 200
-_DIGITS: Final = 5
-"""A start number in the query has fewer digits."""
 _MOST_SORTED: Final = 1000
 """Up to this number, all tags are read and sorted; more are shown in byte order, by pages."""
 _INLINE: Final = (400, 404, 409, 412)
@@ -83,8 +82,7 @@ def _page_of(
     tags: list[dict[str, str]], written: str
 ) -> tuple[list[dict[str, str]], dict[str, object]]:
     """Return the page of sorted tags that begins at index `written`, and its paging metadata."""
-    is_number = written.isascii() and written.isdigit() and len(written) < _DIGITS
-    start = int(written) if is_number else 0
+    start = int(written) if is_whole_number(written, 4) else 0
     end = start + _PAGE
     return tags[start:end], {"total": len(tags), "has_more": end < len(tags), "marker": str(end)}
 
