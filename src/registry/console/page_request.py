@@ -277,14 +277,10 @@ class PageRequest:
             "host": self.console.settings.pull_host,
             "own_url": self.console.settings.own_url,
             "services": self.console.services,
-            "link_to": self._link_to,
+            "link_to": lambda to: self.console.link_to(to, self.acting.account_id),
             "now": self.console.sessions.now(),
         }
         return _Page(self, template, known | values, status)
-
-    def _link_to(self, reference: Mapping[str, Any]) -> str:
-        """Return the path of a referenced resource's page; empty if it has none."""
-        return self.console.link_to(reference, self.acting.account_id)
 
     async def rights_of_templates(self) -> dict[str, Callable[..., bool]]:
         """Return the functions that templates call to check rights."""
