@@ -193,13 +193,6 @@ def missing_tag_text(reference: TypedReference) -> str:
     )
 
 
-class Items(NamedTuple):
-    """The digests of images, and the tags, that a command names."""
-
-    digests: list[str]
-    tags: list[str]
-
-
 def parse_item_arguments(first: str, others: Iterable[str]) -> tuple[TypedReference, list[str]]:
     """Return the reference in the first argument, and all tags and digests in the arguments.
 
@@ -239,20 +232,22 @@ def _item_in(repository: str, text: str) -> str:
     return item
 
 
-def find_items(client: ApiClient, repository: str, items: Iterable[str]) -> Items:
+def find_items(
+    client: ApiClient, repository: str, items: Iterable[str]
+) -> tuple[list[str], list[str]]:
     """Sort items of a repository into digests and tags; `repository` is an API path.
 
     A text that may be a tag or a short digest is the tag if such a tag exists. Raise `Misuse` if a
     text is neither; `RequestRefused` if a short digest belongs to several images.
     """
-    found = Items([], [])
+    digests, tags = [], []
     for item in items:
         digest = _digest_of(client, repository, item)
         if digest is None:
-            found.tags.append(check_tag(item))
+            tags.append(check_tag(item))
         else:
-            found.digests.append(digest)
-    return found
+            digests.append(digest)
+    return digests, tags
 
 
 def _digest_of(client: ApiClient, repository: str, item: str) -> str | None:
