@@ -25,7 +25,6 @@ from cloudcore.identity.tokens.signing_keys import SigningKeys, list_signing_key
 from cloudcore.keyring import Keyring, KeyringError, create_root_key, load_keyring
 from cloudcore.kms.services import KeyMaker
 from cloudcore.serving.processes.supervisor import limit_arenas
-from cloudcore.serving.tls.files import CertificateKeeper
 from registry.cli.server.existing_data import no_account, prepare_existing
 from registry.cli.server.options import DEFAULT_DATA, settings_of
 from registry.cli.server.run_server import (
@@ -116,17 +115,12 @@ def run_serve(settings: Settings) -> int:
     check_disk(settings)
     asyncio.run(_check(settings))
     load_before_fork(settings, SERVE)
-    keeper, note = _prepare_certificate(settings)
+    keeper, note = None, ""
+    if settings.acme_folder is not None or settings.own_folder is not None:
+        from registry.cli.server.own_certificate import prepare_own_certificate  # noqa: PLC0415 - few have one
+
+        keeper, note = prepare_own_certificate(settings)
     return serve_application(settings, create_app, partial(_greet, settings, note), keeper)
-
-
-def _prepare_certificate(settings: Settings) -> tuple[CertificateKeeper | None, str]:
-    """Return the renewer of the server's own certificate, if any, and a note for the operator."""
-    if settings.acme_folder is None and settings.own_folder is None:
-        return None, ""
-    from registry.cli.server.own_certificate import prepare_own_certificate  # noqa: PLC0415 - few have one
-
-    return prepare_own_certificate(settings)
 
 
 def _greet(settings: Settings, note: str, url: str) -> None:
