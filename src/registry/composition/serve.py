@@ -9,7 +9,6 @@ from typing import Any, Final, cast
 
 from cloudcore.db.base import CommitMark
 from cloudcore.family import Family, vocabulary
-from cloudcore.iam.vocabulary import Vocabulary
 from cloudcore.ports import Opening
 from cloudcore.serving.dispatch import Application, Dispatcher
 from cloudcore.storage.family import STORAGE
@@ -43,10 +42,8 @@ def _routes(families: tuple[Family[Any], ...]) -> Routes:
     )
 
 
-@cache
-def _vocabulary(families: tuple[Family[Any], ...]) -> Vocabulary:
-    """Return the actions and resource types that policies can name, built once per process."""
-    return vocabulary(families)
+_vocabulary: Final = cache(vocabulary)
+"""Returns the actions and resource types that policies can name, built once per process."""
 
 
 async def _make_planes(
