@@ -88,7 +88,15 @@ def _show_refusal(request: _Request, error: Refused) -> PageResponse:
 
 
 def _show_error(request: _Request, error: PlatformError) -> PageResponse:
-    return _error_page(page_of(request.scope), error)
+    page = page_of(request.scope)
+    status, body = render(error, page.request_id)
+    return page.show(
+        "error.html",
+        status,
+        error=refused_of(status, body["error"]),
+        by_role=False,
+        kept=_deleted_page(page),
+    )
 
 
 def _show_http_error(request: _Request, error: HTTPException) -> PageResponse:
@@ -106,20 +114,9 @@ def _show_http_error(request: _Request, error: HTTPException) -> PageResponse:
 
 def _show_failure(request: _Request, error: Exception) -> PageResponse:
     """Log an unexpected exception; show only its request id."""
-    page = page_of(request.scope)
-    _log.error("unexpected failure", exc_info=error, extra={"request_id": page.request_id})
-    return _error_page(page, PlatformError(""))
-
-
-def _error_page(page: PageRequest, error: PlatformError) -> PageResponse:
-    status, body = render(error, page.request_id)
-    return page.show(
-        "error.html",
-        status,
-        error=refused_of(status, body["error"]),
-        by_role=False,
-        kept=_deleted_page(page),
-    )
+    request_id = page_of(request.scope).request_id
+    _log.error("unexpected failure", exc_info=error, extra={"request_id": request_id})
+    return _show_error(request, PlatformError(""))
 
 
 def _deleted_page(page: PageRequest) -> str:
