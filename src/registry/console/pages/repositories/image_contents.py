@@ -115,12 +115,12 @@ _MOST_LAYERS: Final = 20
 class Summary(NamedTuple):
     """The summary of an SBOM or attestation."""
 
-    format: str
+    format: str = ""
     """The format, such as ``SPDX``; empty if it is unknown."""
-    facts: Sequence[tuple[str, str]]
-    packages: Sequence[tuple[str, str, str]]
+    facts: Sequence[tuple[str, str]] = ()
+    packages: Sequence[tuple[str, str, str]] = ()
     """Name, version and licence of each package."""
-    subjects: Sequence[tuple[str, str]]
+    subjects: Sequence[tuple[str, str]] = ()
     """Name and digest of each thing that an attestation is about."""
 
 
@@ -163,7 +163,7 @@ def summary_of(content: bytes) -> Summary:
     try:
         return _summary(msgspec.json.decode(content))
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
-        return Summary("", (), (), ())
+        return Summary()
 
 
 def _summary(document: Mapping[str, Any]) -> Summary:
@@ -177,7 +177,7 @@ def _summary(document: Mapping[str, Any]) -> Summary:
         return _cyclonedx(document)
     if "predicateType" in document:
         return _statement(document)
-    return Summary("", (), (), ())
+    return Summary()
 
 
 def _spdx(document: Mapping[str, Any]) -> Summary:
@@ -196,7 +196,7 @@ def _spdx(document: Mapping[str, Any]) -> Summary:
         ("Created", _text(created.get("created"))),
         ("Created by", ", ".join(map(_text, created.get("creators") or []))),
     ]
-    return Summary("SPDX", _given(facts), packages, ())
+    return Summary("SPDX", _given(facts), packages)
 
 
 def _cyclonedx(document: Mapping[str, Any]) -> Summary:
@@ -210,7 +210,7 @@ def _cyclonedx(document: Mapping[str, Any]) -> Summary:
         ("Name", _text((about.get("component") or {}).get("name"))),
         ("Created", _text(about.get("timestamp"))),
     ]
-    return Summary("CycloneDX", _given(facts), packages, ())
+    return Summary("CycloneDX", _given(facts), packages)
 
 
 def _licences(component: Mapping[str, Any]) -> str:
@@ -223,7 +223,7 @@ def _licences(component: Mapping[str, Any]) -> str:
 
 def _statement(document: Mapping[str, Any]) -> Summary:
     predicate = document.get("predicate")
-    inner = _summary(predicate) if isinstance(predicate, dict) else Summary("", (), (), ())
+    inner = _summary(predicate) if isinstance(predicate, dict) else Summary()
     subjects = [
         (
             _text(each.get("name")),
