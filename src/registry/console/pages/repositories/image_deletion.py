@@ -13,7 +13,12 @@ from registry.console.addresses import IMAGE, REPOSITORY
 from registry.console.control_plane import Refused, unless_refused
 from registry.console.page_request import InjectedPage, PageRequest, PageResponse
 from registry.console.pages.repositories.image_rows import ListedImage, row_of
-from registry.console.pages.repositories.repositories import api_path, path_of, read_repository
+from registry.console.pages.repositories.repositories import (
+    api_path,
+    path_of,
+    read_repository,
+    restore_images,
+)
 
 REASONS: Final[Mapping[str, str]] = {
     "tagged": "it has a tag",
@@ -125,10 +130,7 @@ async def delete_selection(page: InjectedPage) -> PageResponse:
 @post(f"{REPOSITORY}/images/restore")
 async def restore_selection(page: InjectedPage) -> PageResponse:
     """Restore the images that a form names."""
-    digests = page.form.get("digests", "").split()
-    outcome = await page.api.post(f"{api_path(page)}/images/restore", {"digests": digests})
-    for failure in outcome["failures"]:
-        raise Refused(409, failure["code"], failure["message"], page.request_id)
+    await restore_images(page, page.form.get("digests", "").split())
     return page.go(path_of(page).base, "The images are back.")
 
 

@@ -173,16 +173,21 @@ async def list_contents(page: InjectedPage) -> PageResponse:
     )
 
 
+async def restore_images(page: PageRequest, digests: list[str]) -> list[dict[str, Any]]:
+    """Return the images that were restored; raise `Refused` if one could not be."""
+    outcome = await page.api.post(f"{api_path(page)}/images/restore", {"digests": digests})
+    for failure in outcome["failures"]:
+        raise Refused(409, failure["code"], failure["message"], page.request_id)
+    restored: list[dict[str, Any]] = outcome["restored"]
+    return restored
+
+
 @post(f"{IMAGE}/restore")
 async def restore_image(page: InjectedPage) -> PageResponse:
     """Restore an image, with its tags except those that are in use again."""
-    outcome = await page.api.post(
-        f"{api_path(page)}/images/restore", {"digests": [page.parameters["digest"]]}
-    )
-    for failure in outcome["failures"]:
-        raise Refused(409, failure["code"], failure["message"], page.request_id)
-    restored = outcome["restored"][-1]["digest"]  # the children of an index come before it
-    return page.go(path_of(page).image(restored), "The image is back.")
+    restored = await restore_images(page, [page.parameters["digest"]])
+    digest = restored[-1]["digest"]  # the children of an index come before it
+    return page.go(path_of(page).image(digest), "The image is back.")
 
 
 _FOUND: Final = 100
