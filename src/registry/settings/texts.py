@@ -108,7 +108,6 @@ def hosts_of_parts(text: str) -> Mapping[str, Sequence[str]]:
 
 HOST: Final = re.compile(r"(?:[A-Za-z0-9][A-Za-z0-9.-]*|\[[0-9A-Fa-f:.]+\])(?::[0-9]{1,5})?")
 _PORT: Final = re.compile(r":[0-9]*\Z")
-_EXAMPLE: Final = "https://registry.example.com"
 
 
 def public_url_problem(url: str) -> str:
@@ -121,17 +120,16 @@ def public_url_problem(url: str) -> str:
     host, _, path = rest.partition("/")
     person, at, host = host.rpartition("@")
     is_host = HOST.fullmatch(host) is not None
+    advice = f"set https://{host}" if is_host else "set for example https://registry.example.com"
     if at:  # the message omits both: it is printed, and may be logged
         named = "a user and a password" if ":" in person else "a user"
-        return (
-            f"it has {named} before the host, and is told to all clients; {_advice(host, is_host)}"
-        )
+        return f"it has {named} before the host, and is told to all clients; {advice}"
     if separator and scheme not in ("http", "https"):
-        return f"{url!r} begins with neither https:// nor http://; {_advice(host, is_host)}"
+        return f"{url!r} begins with neither https:// nor http://; {advice}"
     if not is_host:
-        return f"{url!r} names no host; {_advice(host, is_host)}"
+        return f"{url!r} names no host; {advice}"
     if not separator:
-        return f"{url!r} has no scheme; {_advice(host, is_host)}"
+        return f"{url!r} has no scheme; {advice}"
     if path:
         return f"{url!r} has a path, but clients look for /v2 on a host; set {scheme}://{host}"
     return ""
@@ -159,7 +157,3 @@ def ports_clash(host: str, other: str) -> bool:
         is_every_address(every) and (":" in every or ":" not in one)  # `::` includes IPv4
         for every, one in ((host, other), (other, host))
     )
-
-
-def _advice(host: str, is_host: bool) -> str:  # noqa: FBT001
-    return f"set https://{host}" if is_host else f"set for example {_EXAMPLE}"
