@@ -12,15 +12,15 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterable, Mapping
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import msgspec
 
+from cloudcore.clock import microseconds
 from cloudcore.command_failures import CommandFailure, Misuse
 from cloudcore.commands.parser import Verbs, add_output, add_registry
-from cloudcore.commands.records import printable, write_now, write_record
+from cloudcore.commands.records import printable, utc_text, write_now, write_record
 from registry.cli.client.api import ApiClient, StoredSignIn
 from registry.cli.client.container_passwords import (
     ContainerPassword,
@@ -223,8 +223,7 @@ def _print_secret(options: argparse.Namespace, made: ContainerPassword) -> None:
 
 
 def _expiry(made: ContainerPassword) -> str:
-    moment = datetime.fromtimestamp(made.expires_at, UTC)
-    return moment.isoformat(timespec="seconds").replace("+00:00", "Z")
+    return utc_text(microseconds(made.expires_at))
 
 
 def _name_helper(client: ApiClient) -> None:
