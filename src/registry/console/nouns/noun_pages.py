@@ -226,11 +226,7 @@ class CustomMethod(NamedTuple):
     the resource's page."""
 
 
-async def _nothing(_page: PageRequest, _record: RecordJson) -> Mapping[str, Any]:
-    return {}
-
-
-async def _nothing_of_all(_page: PageRequest) -> Mapping[str, Any]:
+async def _nothing(*_: object) -> Mapping[str, Any]:
     return {}
 
 
@@ -291,7 +287,7 @@ class NounPages:
     """Constants for the macros of `parts`."""
     more: Callable[[PageRequest, RecordJson], Awaitable[Mapping[str, Any]]] = _nothing
     """Reads the values that the macro ``panel`` shows; a value ``headers`` has response headers."""
-    more_of_all: Callable[[PageRequest], Awaitable[Mapping[str, Any]]] = _nothing_of_all
+    more_of_all: Callable[[PageRequest], Awaitable[Mapping[str, Any]]] = _nothing
     """Reads the values that the macro ``list_panel`` shows."""
     rights_on: Callable[[str], tuple[str, ...]] = lambda crn: (crn,)
     """Returns, for a resource's CRN, the CRNs on which its page reads the rights."""
