@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from functools import cache
 from importlib.metadata import version
 from secrets import token_urlsafe
@@ -14,6 +14,7 @@ from jinja2.runtime import Context
 from litestar.plugins.jinja import JinjaTemplateEngine
 from markupsafe import Markup
 
+from cloudcore.clock import MICROSECONDS
 from cloudcore.commands.records import field_of, indented, size_text
 from registry.console.addresses import RepositoryPath, page_links, path_of_record
 from registry.console.assets import address_of
@@ -89,7 +90,6 @@ def series(points: Sequence[tuple[int, str]], style: str, label: str) -> Markup:
     return picture + Markup("</svg>")
 
 
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _SPANS: Final = (
     (60, 1, "second"),
     (3600, 60, "minute"),
@@ -208,7 +208,7 @@ def _at(context: Context, repository: Mapping[str, Any]) -> RepositoryPath:
 
 
 def _now(context: Context) -> datetime:
-    return _EPOCH + timedelta(microseconds=context["now"])
+    return datetime.fromtimestamp(context["now"] / MICROSECONDS, UTC)
 
 
 def _time(moment: str, words: str) -> Markup:

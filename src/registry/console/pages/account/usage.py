@@ -10,6 +10,7 @@ from typing import Any, Final, NamedTuple
 
 from litestar import get
 
+from cloudcore.clock import MICROSECONDS
 from cloudcore.family import skus_of
 from cloudcore.metering.sku import Sku
 from registry.console.addresses import PEOPLE, SETTINGS, USAGE
@@ -22,7 +23,6 @@ from registry.quotas import UNLIMITED
 _SPANS: Final = (1, 7, 30, 90)
 """Numbers of days that a person can choose; a single day is shown by hours."""
 _DEFAULT_DAYS: Final = 30
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _STEPS: Final = {"hour": timedelta(hours=1), "day": timedelta(days=1)}
 _FORMS: Final = {"hour": "%Y-%m-%d %H:%M", "day": "%Y-%m-%d"}
 _SCALE: Final = Decimal(10) ** 12
@@ -64,7 +64,7 @@ async def _show(
     written = page.query.get("days", "")
     days = next((each for each in _SPANS if str(each) == written), _DEFAULT_DAYS)
     step = "hour" if days == 1 else "day"
-    end = _EPOCH + timedelta(microseconds=page.console.sessions.now())
+    end = datetime.fromtimestamp(page.console.sessions.now() / MICROSECONDS, UTC)
     # The span ends with the current hour or day.
     first = _whole(end, step) - timedelta(days=days) + _STEPS[step]
     rows = [

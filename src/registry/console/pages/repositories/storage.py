@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Any, Final
 
 from litestar import get, post
 
+from cloudcore.clock import MICROSECONDS
+from cloudcore.wire import rfc3339
 from registry.console.addresses import REPOSITORY
 from registry.console.control_plane import unless_refused
 from registry.console.page_request import InjectedPage, PageRequest, PageResponse
@@ -71,7 +73,6 @@ _GROWN: Final = 10
 _STALE_DAYS: Final = 90
 MEASURED_SECONDS: Final = 6 * 3600
 """Seconds between two measurements; they begin at multiples of this number since the epoch."""
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @get("/console/overview")
@@ -112,13 +113,13 @@ def _with_today(
 ) -> list[Mapping[str, Any]]:
     """Return the recorded days, with the current size for today."""
     size = sum(each["size_bytes"] for each in usage["repositories"])
-    today = f"{_EPOCH + timedelta(microseconds=page.console.sessions.now()):%Y-%m-%d}"
+    today = rfc3339(page.console.sessions.now())[:10]
     pulls = sum(each["pulls"] for each in days if each["day"] == today)
     before = [each for each in days if each["day"] != today]
     return [*before, {"day": today, "size_bytes": size, "pulls": pulls}]
 
 
 def _next_measurement(page: PageRequest) -> str:
-    seconds = page.console.sessions.now() // 1_000_000
+    seconds = page.console.sessions.now() // MICROSECONDS
     due = (seconds // MEASURED_SECONDS + 1) * MEASURED_SECONDS
-    return (_EPOCH + timedelta(seconds=due)).isoformat()
+    return datetime.fromtimestamp(due, UTC).isoformat()

@@ -6,13 +6,14 @@ The picture is made from responses of ``/v1``; the table beside it says the same
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Any, Final
 
 from markupsafe import Markup
 
+from cloudcore.clock import MICROSECONDS
 from cloudcore.databases.backups.cron import read_cron
-from cloudcore.wire import rfc3339
+from cloudcore.wire import moment_of, rfc3339
 
 MOST: Final = 200
 """Maximum number of backups that are drawn: the newest."""
@@ -27,11 +28,8 @@ _FIRST_ENDS: Final = 320
 """The x-coordinate where the words at the beginning of the axis end."""
 _LEGEND: Final = 216
 _LEGENDS: Final = (142, 270, 490, 610, 770)
-_SECOND: Final = 1_000_000
-_HOUR: Final = 3600 * _SECOND
+_HOUR: Final = 3600 * MICROSECONDS
 _PLANNED: Final = {"base_cron": "base", "incremental_cron": "incremental"}
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-_MICROSECOND: Final = timedelta(microseconds=1)
 
 _SVG: Final = Markup(
     '<svg class="map backups" viewBox="0 0 {} 236" role="img"'
@@ -85,8 +83,8 @@ def window_of(
     ends = [each for each in ends if each]
     if cluster["type"] == "registered" or not ends:
         return None
-    first = -(-min(map(_moment, ends)) // _SECOND) * _SECOND
-    return rfc3339(first), rfc3339(max(now // _SECOND * _SECOND, first))
+    first = -(-min(map(_moment, ends)) // MICROSECONDS) * MICROSECONDS
+    return rfc3339(first), rfc3339(max(now // MICROSECONDS * MICROSECONDS, first))
 
 
 def backup_line(
@@ -190,8 +188,8 @@ def _when(backup: Mapping[str, Any]) -> int:
 
 
 def _moment(text: str) -> int:
-    return (datetime.fromisoformat(text) - _EPOCH) // _MICROSECOND
+    return moment_of(datetime.fromisoformat(text))
 
 
 def _exact(moment: int) -> str:
-    return datetime.fromtimestamp(moment / _SECOND, UTC).strftime("%Y-%m-%d %H:%M UTC")
+    return datetime.fromtimestamp(moment / MICROSECONDS, UTC).strftime("%Y-%m-%d %H:%M UTC")
