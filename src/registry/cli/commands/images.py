@@ -101,11 +101,10 @@ def _list(run: Invocation) -> None:
         is_any, is_untagged = "all" in values, "untagged" in values
         query["tag_status"] = "any" if is_any else "untagged" if is_untagged else "tagged"
     rows = run.client.rows(run.path, "images", query)
-    first = next(rows, None)
-    if first is None and query.get("tag_status") == "tagged":
+    first = list(islice(rows, 1))
+    if not first and query.get("tag_status") == "tagged":
         run.warn("no image has a tag; --all lists those without")
-    shown = islice(chain([] if first is None else [first], rows), limit)
-    run.show_rows(shown, _COLUMNS, _reference)
+    run.show_rows(islice(chain(first, rows), limit), _COLUMNS, _reference)
 
 
 def _show_manifest(run: Invocation) -> None:
