@@ -7,7 +7,6 @@ part of ``/v1/keys``, since the family of keys knows nothing of the registry.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from functools import partial
 from typing import Final
 
@@ -181,13 +180,10 @@ async def _bind(
         new,
         ctx.clock(),
         wrap=partial(_BINDING.one, ctx, repository),
-        details=_audit_details,
+        details=lambda bound: (
+            {"kms_key_id": bound.key and bound.key.id} if bound.is_changed else None
+        ),
     )
-
-
-def _audit_details(bound: rows.Binding) -> Mapping[str, object] | None:
-    """Return the audit details of a new binding, or None if nothing changed."""
-    return {"kms_key_id": bound.key and bound.key.id} if bound.is_changed else None
 
 
 async def _history(
