@@ -171,14 +171,13 @@ async def _page(
     """
     path = f"{api_path(page)}/lifecycle-policy"
     repository = await read_repository(page)
+    policy, is_hidden = None, False
     try:
         policy = (await page.api.get(path))["lifecycle_policy"]
     except Refused as error:
         if error.status not in (403, 404):
             raise
-        policy, is_hidden = None, error.status == 403
-    else:
-        is_hidden = False
+        is_hidden = error.status == 403
     runs = await unless_refused(page.api.get(f"{path}/runs", limit=10))
     saved = [_shortened(rule) for rule in policy["rules"]] if policy else []
     revision = "" if is_hidden else str(policy["revision"] if policy else 0)

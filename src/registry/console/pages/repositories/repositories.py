@@ -102,6 +102,7 @@ async def delete_repository(page: InjectedPage) -> PageResponse:
 async def _page(page: PageRequest, refusal: FormRefusal = NO_REFUSAL) -> PageResponse:
     query = page.query
     prefix, marker = query.get("prefix", "").strip(), query.get("marker")
+    is_partial, prefixes = False, []
     try:
         found = await page.api.get(
             "/v1/repositories", name_prefix=prefix, marker=marker, limit=_PAGE
@@ -112,8 +113,6 @@ async def _page(page: PageRequest, refusal: FormRefusal = NO_REFUSAL) -> PageRes
         found = {"repositories": [], "meta": None}
         is_partial = error.status == 403
         prefixes = error.params.get("name_prefixes", [])
-    else:
-        is_partial, prefixes = False, []
     return page.show(
         "repositories.html",
         repositories=found["repositories"],
