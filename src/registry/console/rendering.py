@@ -174,11 +174,9 @@ def who(crn: str | None, source: Mapping[str, str | None] | None = None) -> str:
 
 def span(seconds: float) -> str:
     """Format a time span in words, rounded to one unit."""
-    for limit, unit, name in _SPANS:
-        if seconds < limit:
-            count = round(seconds / unit)
-            return f"{count} {name}{'' if count == 1 else 's'}"
-    raise AssertionError("the last span has no limit")
+    unit, name = next((unit, name) for limit, unit, name in _SPANS if seconds < limit)
+    count = round(seconds / unit)
+    return f"{count} {name}{'' if count == 1 else 's'}"
 
 
 @pass_context
