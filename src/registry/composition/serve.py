@@ -49,7 +49,6 @@ _vocabulary: Final = cache(vocabulary)
 async def _make_planes(
     opening: Opening, families: tuple[Family[Any], ...], readiness: Readiness
 ) -> PlaneApplications:
-    """Make both planes and the console, with sign-in and policies."""
     stores, platform = await opening.needs_of(REGISTRY), await opening.get(PLATFORM)
     settings, ctx = stores.settings, stores.ctx
     needs: dict[str, object] = {

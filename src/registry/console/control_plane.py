@@ -195,7 +195,6 @@ class ControlPlaneClient:
     def _scope_of(
         self, method: str, path: str, query: str, headers: Sequence[tuple[bytes, bytes]]
     ) -> Scope:
-        """Return the ASGI scope of a request to ``/v1``."""
         outer = self._scope
         known = [(b"host", host_of(outer).encode("latin-1"))]
         known += [pair for name in _PASSED_ON for pair in _pairs(outer["headers"], name)]

@@ -138,6 +138,21 @@ def line_of(value: str, written: str) -> int:
     return 0
 
 
+def leaving(
+    paths: str | list[str], to: str, opt: Mapping[str, object] | None = None
+) -> HTTPRouteHandler:
+    """Return the handler of a browser that reloads a page with a secret, which is shown only once.
+
+    The browser is redirected from `paths`, the forms' addresses, to the page at the route `to`.
+    """
+
+    @get(paths, opt=opt)
+    async def leave(page: InjectedPage) -> PageResponse:
+        return page.go(page.fill(to))
+
+    return leave
+
+
 class FormPage(NamedTuple):
     """A page with forms, which shows their refusals."""
 

@@ -136,7 +136,6 @@ async def show_one(
 async def _ask(
     page: PageRequest, noun: NounPages, method: CustomMethod, refusal: FormRefusal = NO_REFUSAL
 ) -> PageResponse:
-    """Return the page that asks for confirmation of a custom method."""
     record = await read_one(page, noun)
     await page.require(method.action, record_crn(page, noun, record))
     more = await noun.more(page, record) if method.inputs else {}

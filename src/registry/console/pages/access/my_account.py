@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Iterable
 from typing import Any, Final
 
-from litestar import get, post
+from litestar import post
 
 from registry.console.addresses import CONTAINER_PASSWORDS, MY_ACCOUNT
 from registry.console.admission import Requires
@@ -18,6 +18,7 @@ from registry.console.form_refusals import (
     FormPage,
     FormRefusal,
     WrongInput,
+    leaving,
     refusal_of,
 )
 from registry.console.page_request import InjectedPage, PageRequest, PageResponse
@@ -93,10 +94,7 @@ async def make_container_password(page: InjectedPage) -> PageResponse:
     return page.show("container_password.html", made=made, back=MY_ACCOUNT, registry_url=url)
 
 
-@get(CONTAINER_PASSWORDS, opt=_PERSON)
-async def leave_container_password(page: InjectedPage) -> PageResponse:
-    """Redirect a browser that reloads the page of a new password, which is shown only once."""
-    return page.go(MY_ACCOUNT)
+leave_container_password = leaving(CONTAINER_PASSWORDS, MY_ACCOUNT, _PERSON)
 
 
 @post(f"{CONTAINER_PASSWORDS}/{{container_password:str}}/revoke", opt=_PERSON)

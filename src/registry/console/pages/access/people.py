@@ -13,7 +13,7 @@ from litestar import get, post
 from registry.console.addresses import PEOPLE
 from registry.console.admission import Requires
 from registry.console.control_plane import Refused, unless_refused
-from registry.console.form_refusals import NO_REFUSAL, FormPage, FormRefusal
+from registry.console.form_refusals import NO_REFUSAL, FormPage, FormRefusal, leaving
 from registry.console.page_request import InjectedPage, PageRequest, PageResponse
 
 _API: Final = "/v1/organizations"
@@ -130,10 +130,7 @@ async def invite(page: InjectedPage) -> PageResponse:
     )
 
 
-@get([f"{_ONE}/users", f"{_ONE}/invitations"], opt=_PERSON)
-async def leave_secret(page: InjectedPage) -> PageResponse:
-    """Redirect a browser that reloads a page with a secret, which is shown only once."""
-    return page.go(page.fill(_ONE))
+leave_secret = leaving([f"{_ONE}/users", f"{_ONE}/invitations"], _ONE, _PERSON)
 
 
 @post(f"{_ONE}/invitations/{{invitation:str}}/delete", opt=_PERSON)
@@ -177,10 +174,7 @@ async def reset_password(page: InjectedPage) -> PageResponse:
     return show_one_time_password(page, made["user"])
 
 
-@get(f"{_MEMBER}/password", opt=_PERSON)
-async def leave_password(page: InjectedPage) -> PageResponse:
-    """Redirect a browser that reloads the page of a new password, which is shown only once."""
-    return page.go(page.fill(_MEMBER))
+leave_password = leaving(f"{_MEMBER}/password", _MEMBER, _PERSON)
 
 
 @_ONE_MEMBER.form("/remove")

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from litestar import get, post
+from litestar import post
 
 from registry.console.addresses import SERVICE_ACCOUNTS
 from registry.console.control_plane import unless_refused
+from registry.console.form_refusals import leaving
 from registry.console.nouns.handlers import list_page, one_page
 from registry.console.nouns.noun_pages import (
     CREATED,
@@ -133,10 +134,7 @@ async def create_key(page: InjectedPage) -> PageResponse:
     return show_new_key(page, made["access_key"], page.fill(_ONE))
 
 
-@get(_KEYS)
-async def leave_new_key(page: InjectedPage) -> PageResponse:
-    """Redirect a browser that reloads the page of a new key to the service account."""
-    return page.go(page.fill(_ONE))
+leave_new_key = leaving(_KEYS, _ONE)
 
 
 @_PROGRAM.form("/keys/{key:str}/status")

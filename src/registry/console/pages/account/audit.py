@@ -35,7 +35,6 @@ async def show_organization_log(page: InjectedPage) -> PageResponse:
 async def _show(
     page: PageRequest, api: ControlPlaneClient, organization_id: str = ""
 ) -> PageResponse:
-    """Show the events of the account, or of an organization."""
     asked = {name: page.query.get(name, "").strip() for name in _FIELDS}
     wanted = {
         **asked,

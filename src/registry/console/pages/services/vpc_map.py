@@ -147,7 +147,6 @@ def _drawn_subnets(
 
 
 def _way_of(subnet: Mapping[str, Any], y: int) -> Iterator[Markup]:
-    """Yield the line from a subnet to its gateway."""
     gateway = subnet["gateway"]
     if gateway is None:
         return
