@@ -19,7 +19,6 @@ from cloudcore.command_failures import CommandFailure, Missing
 from cloudcore.commands.invocation import words_of
 from cloudcore.commands.noun_parsers import CommandTable, metavar_of
 from cloudcore.commands.nouns import Noun
-from cloudcore.commands.parser import Verbs
 from cloudcore.errors import PlatformError
 from cloudcore.identity.commands.identity_providers import IDENTITY_PROVIDERS
 from cloudcore.identity.commands.options import ORGANIZATIONS_PATH
@@ -68,7 +67,7 @@ _entrepot_names() {
 """
 
 
-def add_parsers(commands: Verbs) -> None:
+def add_parsers(commands: CommandTable) -> None:
     """Add ``completion``."""
     parser = commands.add_parser(
         "completion",
@@ -150,7 +149,7 @@ _MOST_ARGUMENTS: Final = 3
 """Maximum number of typed arguments that are tried as the name of a repository."""
 
 
-def add_complete(commands: Verbs) -> None:
+def add_complete(commands: CommandTable) -> None:
     """Add ``__complete``, which is hidden from help."""
     parser = commands.add_parser(COMMAND)
     described = nouns_of(commands)
@@ -160,12 +159,11 @@ def add_complete(commands: Verbs) -> None:
     parser.set_defaults(run=partial(_print_names, described))
 
 
-def nouns_of(commands: Verbs) -> Mapping[str, Noun]:
+def nouns_of(commands: CommandTable) -> Mapping[str, Noun]:
     """Map kinds to the nouns whose lists have a fixed path."""
-    nouns = commands.described if isinstance(commands, CommandTable) else ()
     return {
         kind_of(each): each
-        for each in nouns
+        for each in commands.described
         if each.path.startswith("/") and each.columns and each.locate is None
     }
 
