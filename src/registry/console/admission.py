@@ -119,10 +119,9 @@ async def _leave_id(page: PageRequest) -> None:
     """Raise `Moved` if the address has the id of one of the account's own repositories."""
     path = f"/v1/repositories/{page.parameters['repository']}"
     found = await unless_refused(page.api.get(path))
-    acting = page.session.acting
-    if found is None or acting is None:
+    if found is None:
         return
-    there = path_of_name(acting.account, found["repository"]["name"])
+    there = path_of_name(page.acting.account, found["repository"]["name"])
     match page.parameters:
         case {"digest": digest}:
             base, before = there.image(digest), f"/images/{digest}"
