@@ -192,7 +192,7 @@ class PageRequest:
 
     @property
     def once(self) -> str:
-        """Return the key of the sent form: a form that is sent again makes nothing new."""
+        """Return the form's ``Idempotency-Key``, with which a form that is sent twice acts once."""
         return self.form.get("once", "")
 
     def text(self, field: str) -> str:

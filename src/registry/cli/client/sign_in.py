@@ -255,7 +255,7 @@ def _secret(environ: Mapping[str, str]) -> str:
 
 
 class KeyTokens:
-    """Access tokens of an access key, in this process's memory only."""
+    """Gets access tokens by an access key, and keeps them in memory only."""
 
     def __init__(self, transport: Transport, key: EnvironmentKey) -> None:
         self._transport = transport

@@ -263,8 +263,8 @@ def url_for(path: str, url: str, own_urls: Mapping[str, str]) -> str:
 def parse_own_urls(document: Mapping[str, Any], url: str) -> Mapping[str, str]:
     """Map families to their base URLs, from a registry's regions; empty if all are at `url`.
 
-    Also empty if no region lists `url`. URLs of another scheme are left out, so that
-    no request to an https registry is sent over plain HTTP.
+    Also empty if no region lists `url`. URLs of another scheme are left out, so that no request to
+    an https registry is sent over plain HTTP.
     """
     scheme = url.partition("://")[0]
     for region in document.get("regions", ()):

@@ -124,7 +124,7 @@ def write_url(settings: Settings, url: str) -> None:
 
 
 def read_url(settings: Settings) -> str:
-    """Return the URL for clients: as configured, else as the last server saved it, else `url`."""
+    """Return the URL for clients: as configured, else as saved by `write_url`, else the default."""
     if has_client_url(settings):
         return settings.url
     try:

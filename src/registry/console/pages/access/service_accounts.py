@@ -103,7 +103,7 @@ SERVICE_ACCOUNT: Final = NounPages(
 
 @list_page(SERVICE_ACCOUNT).form()
 async def create_service_account(page: InjectedPage) -> PageResponse:
-    """Create a service account, with a policy from a template and a key if the form asks so."""
+    """Create a service account; a template in the form gives it a policy, ``key`` a key."""
     body: dict[str, Any] = {
         "name": page.text("name"),
         "description": page.text("description"),

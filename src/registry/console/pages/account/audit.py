@@ -68,7 +68,7 @@ async def _show(
 
 
 async def organizations_of(page: PageRequest, *roles: str) -> list[dict[str, Any]]:
-    """Return the shared organizations in which the person has one of these roles."""
+    """Return the person's organizations with one of these roles, except the personal one."""
     found = await unless_refused(page.person.get("/v1/organizations", limit=200))
     every = [] if found is None else found["organizations"]
     return [each for each in every if each["role"] in roles and not each["is_personal"]]
