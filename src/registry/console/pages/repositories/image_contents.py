@@ -166,17 +166,18 @@ def summary_of(content: bytes) -> Summary:
         return Summary()
 
 
-def _summary(document: Mapping[str, Any]) -> Summary:
-    if "payload" in document and "payloadType" in document:  # DSSE envelope
-        inner = _summary(msgspec.json.decode(b64decode(document["payload"])))
-        count = len(document.get("signatures") or [])
-        return inner._replace(facts=[*inner.facts, ("Signatures", str(count))])
-    if "spdxVersion" in document:
-        return _spdx(document)
-    if document.get("bomFormat") == "CycloneDX":
-        return _cyclonedx(document)
-    if "predicateType" in document:
-        return _statement(document)
+def _summary(document: Any) -> Summary:  # noqa: ANN401 - JSON
+    match document:
+        case {"payload": payload, "payloadType": _}:  # DSSE envelope
+            inner = _summary(msgspec.json.decode(b64decode(payload)))
+            count = len(document.get("signatures") or [])
+            return inner._replace(facts=[*inner.facts, ("Signatures", str(count))])
+        case {"spdxVersion": _}:
+            return _spdx(document)
+        case {"bomFormat": "CycloneDX"}:
+            return _cyclonedx(document)
+        case {"predicateType": _}:
+            return _statement(document)
     return Summary()
 
 
@@ -222,8 +223,7 @@ def _licences(component: Mapping[str, Any]) -> str:
 
 
 def _statement(document: Mapping[str, Any]) -> Summary:
-    predicate = document.get("predicate")
-    inner = _summary(predicate) if isinstance(predicate, dict) else Summary()
+    inner = _summary(document.get("predicate"))
     subjects = [
         (
             _text(each.get("name")),
