@@ -210,8 +210,7 @@ async def delete_image(page: InjectedPage) -> PageResponse:
         here.tab("deleted"),
         "The image was deleted. What can be restored is listed here.",
         undo,
-        None,
-        "RestoreImage",
+        undo_action="RestoreImage",
     )
 
 

@@ -94,8 +94,7 @@ async def delete_repository(page: InjectedPage) -> PageResponse:
         f"{HOME}/deleted",
         "The repository was deleted. What can be restored is listed here.",
         undo,
-        None,
-        "RestoreRepository",
+        undo_action="RestoreRepository",
     )
 
 

@@ -191,8 +191,7 @@ async def delete_tag(page: InjectedPage) -> PageResponse:
         here.tab("deleted"),
         "The tag was deleted; its image stays. What can be restored is listed here.",
         undo,
-        None,
-        "RestoreImage",
+        undo_action="RestoreImage",
     )
 
 
