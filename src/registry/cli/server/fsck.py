@@ -84,7 +84,7 @@ def check_data(settings: Settings, *, read_objects: bool) -> CheckResult:
     """Check the data of a registry, print every finding, and return the result."""
     prepare_existing(settings)
     check_whole(settings.database)
-    checked = asyncio.run(_check(settings, read_objects))
+    checked = asyncio.run(_check(settings, read_objects=read_objects))
     report = checked.report
     if checked.put_back:
         write_now(
@@ -120,7 +120,7 @@ def check_data(settings: Settings, *, read_objects: bool) -> CheckResult:
     return checked
 
 
-async def _check(settings: Settings, read_objects: bool) -> CheckResult:  # noqa: FBT001
+async def _check(settings: Settings, *, read_objects: bool) -> CheckResult:
     def show(progress: CheckProgress) -> None:
         read = f", {progress.read_bytes / 1e9:.2f} GB read" if read_objects else ""
         line.show(f"{progress.stage} {progress.done} of {progress.total}{read}")
