@@ -1,8 +1,6 @@
 """Open the stores and families of one process, make its planes, and run its background work.
 
-Implementations are constructed only in this package; `families` lists the families. Code for
-``entrepot dev`` only is in `dev`; code for ``entrepot serve`` only is in `serve`, which takes 0.3 s
-to import.
+Code of one edition only is in `dev` or in `serve`, which takes 0.3 s to import.
 """
 
 from __future__ import annotations
