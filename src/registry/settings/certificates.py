@@ -13,7 +13,6 @@ from typing import Final
 from registry.settings.groups import MOST_PORT
 from registry.settings.texts import listed
 
-_DIRECTORY: Final = "https://acme-v02.api.letsencrypt.org/directory"
 AGREED: Final = "agree"
 _NAME: Final = re.compile(
     r"(?=.{1,253}\Z)(?:[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?\.)+(?![0-9]+\Z)[a-z0-9-]{2,63}"
@@ -40,7 +39,7 @@ class AcmeSettings:
     """``agree``: the operator agrees to the terms of the authority."""
     tls_acme_email: str = ""
     """Address for the authority's messages to the operator."""
-    tls_acme_directory: str = _DIRECTORY
+    tls_acme_directory: str = "https://acme-v02.api.letsencrypt.org/directory"
     """URL of the authority's directory; by default that of Let's Encrypt."""
     tls_acme_roots: str = ""
     """PEM file of the roots that verify the directory's own certificate; empty: the public ones."""

@@ -22,7 +22,6 @@ _PREFIX: Final = re.compile(
     r"(?=.{2,32}/)[a-z0-9]+(?:-[a-z0-9]+)*(?:/[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*){1,3}"
 )
 """``<account>/<prefix>``: an account's handle, and one to three components."""
-_DNS_PORT: Final = 53
 
 
 class SettingsError(Exception):
@@ -61,7 +60,7 @@ def listed_origins(name: str, text: str) -> tuple[str, ...]:
 def address_and_port(text: str) -> tuple[str, int]:
     """Parse an IP address with or without a port (53, DNS); raise ValueError for other text."""
     try:
-        return str(ip_address(text.strip("[]"))), _DNS_PORT
+        return str(ip_address(text.strip("[]"))), 53
     except ValueError:
         host, _, port = text.rpartition(":")
         return str(ip_address(host.strip("[]"))), int(port)

@@ -30,8 +30,6 @@ from registry.cli.client.references import repository_path
 from registry.cli.client.sign_in import SignIn, choose_registry, transport_to
 
 _SHELLS: Final = ("bash", "zsh", "fish")
-_FOLDERS: Final = frozenset({"FOLDER"})
-_FILES: Final = frozenset({"FILE"})
 _HINT: Final = """so that each new shell has it:
   bash  echo 'source <(entrepot completion bash)' >> ~/.bashrc
   zsh   echo 'eval "$(entrepot completion zsh)"' >> ~/.zshrc  # below compinit
@@ -90,9 +88,9 @@ def _print(options: argparse.Namespace) -> None:
     nouns = nouns_of(commands)
     kinds = KINDS | {metavar_of(nouns[kind]): kind for kind in nouns}
     for action in _arguments(parser):
-        if action.metavar in _FILES:
+        if action.metavar == "FILE":
             action.complete = shtab.FILE  # type: ignore[attr-defined]
-        elif action.metavar in _FOLDERS:
+        elif action.metavar == "FOLDER":
             action.complete = shtab.DIRECTORY  # type: ignore[attr-defined]
         elif kind := kinds.get(str(action.metavar)):
             action.complete = _asking(kind)  # type: ignore[attr-defined]

@@ -30,13 +30,10 @@ from registry.cli.client.container_passwords import (
 )
 from registry.cli.client.credentials import replace_file
 
-_TYPE: Final = "kubernetes.io/dockerconfigjson"
 _LABEL: Final = "[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?"
 _NAMESPACE: Final = re.compile(_LABEL)
 _NAME: Final = re.compile(rf"(?=.{{1,253}}\Z){_LABEL}(?:[.]{_LABEL})*")
 HELPER: Final = "entrepot"
-_TAB: Final = "\t"
-"""The indentation that docker uses in its configuration."""
 _PROGRAM: Final = f"docker-credential-{HELPER}"
 
 
@@ -58,7 +55,7 @@ def pull_secret(name: str, namespace: str | None, login: ContainerPassword) -> d
         "apiVersion": "v1",
         "kind": "Secret",
         "metadata": {"name": name} | ({} if namespace is None else {"namespace": namespace}),
-        "type": _TYPE,
+        "type": "kubernetes.io/dockerconfigjson",
         "data": {".dockerconfigjson": base64.b64encode(config).decode()},
     }
 
@@ -100,8 +97,9 @@ def add_helper(path: Path, hosts: Iterable[str]) -> bool:
     if not missing:
         return False
     helpers.update(dict.fromkeys(missing, HELPER))
+    text = json.dumps(config, indent="\t", ensure_ascii=False)  # docker indents with tabs
     try:
-        _replace(target, f"{json.dumps(config, indent=_TAB, ensure_ascii=False)}\n")
+        _replace(target, f"{text}\n")
     except OSError as error:
         raise CommandFailure(f"cannot write {path}: {error.strerror}") from None
     return True

@@ -20,7 +20,6 @@ from registry.console.form_refusals import (
 from registry.console.nouns.noun_pages import CustomMethod, NounPages, RecordJson, read_inputs
 from registry.console.page_request import InjectedPage, PageRequest, PageResponse
 
-_PAGE: Final = 50
 _CONFLICT: Final = 409
 """Status for a method that the resource's state forbids; the resource's page shows why."""
 
@@ -69,7 +68,7 @@ async def show_list(
     asked = {each.field: page.query.get(each.field) for each in noun.filters}
     wrong = NO_REFUSAL
     try:
-        found = await page.api.get(noun.api, **asked, marker=page.query.get("marker"), limit=_PAGE)
+        found = await page.api.get(noun.api, **asked, marker=page.query.get("marker"), limit=50)
     except Refused as error:
         if error.status != 400 or not any(asked.values()):
             raise

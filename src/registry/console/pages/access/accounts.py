@@ -18,11 +18,10 @@ from registry.console.sessions import list_roles
 _PERSON: Final = {"requires": Requires.PERSON}
 _API: Final = "/v1/accounts"
 _ONE_API: Final = f"{_API}/{{account}}"
-_PAGE: Final = 50
 
 
 async def _show(page: PageRequest, refusal: FormRefusal = NO_REFUSAL) -> PageResponse:
-    accounts = await page.person.get(_API, marker=page.query.get("marker"), limit=_PAGE)
+    accounts = await page.person.get(_API, marker=page.query.get("marker"), limit=50)
     joined = (await page.person.get("/v1/organizations", limit=200))["organizations"]
     owned = [each for each in joined if each["role"] == "owner"]
     return page.show(

@@ -17,8 +17,6 @@ _ONE: Final = f"{_ALL}/{{provider:str}}"
 _API: Final = "/v1/organizations/{organization}/identity-providers"
 _ONE_API: Final = f"{_API}/{{provider}}"
 _PERSON: Final = {"requires": Requires.PERSON}
-_MOST: Final = 200
-"""More providers than an organization can have."""
 
 
 def _fields(page: PageRequest) -> dict[str, Any]:
@@ -40,7 +38,7 @@ def _fields(page: PageRequest) -> dict[str, Any]:
 
 
 async def _list(page: PageRequest, refusal: FormRefusal = NO_REFUSAL) -> PageResponse:
-    found = await page.person.get(page.fill(_API), limit=_MOST)
+    found = await page.person.get(page.fill(_API), limit=200)  # an organization has fewer
     return page.show(
         "identity_providers.html",
         providers=found["identity_providers"],

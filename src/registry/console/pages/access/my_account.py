@@ -26,15 +26,14 @@ from registry.console.sessions import list_roles
 
 _PERSON: Final = {"requires": Requires.PERSON}
 _API: Final = "/v1/users/me/container-passwords"
-_PAGE: Final = 200
-"""More passwords than a person may have."""
 
 
 async def _show(
     page: PageRequest, refusal: FormRefusal = NO_REFUSAL, making: FormRefusal = NO_REFUSAL
 ) -> PageResponse:
     wheel = await asyncio.to_thread(client_wheel)
-    passwords = (await page.person.get(_API, limit=_PAGE))["container_passwords"]
+    # A person has fewer.
+    passwords = (await page.person.get(_API, limit=200))["container_passwords"]
     return page.show(
         "my_account.html",
         max(refusal.status, making.status),

@@ -16,7 +16,6 @@ from registry.console.admission import Requires
 from registry.console.control_plane import ControlPlaneClient, Refused, unless_refused
 from registry.console.page_request import InjectedPage, PageRequest, PageResponse
 
-_PAGE: Final = 50
 _FIELDS: Final = ("who", "action", "resource", "outcome", "since", "until")
 
 
@@ -45,7 +44,7 @@ async def _show(
     marker = page.query.get("marker")
     refusal, events, older = "", [], ""
     try:
-        found = await api.get("/v1/audit-events", limit=_PAGE, marker=marker, **wanted)
+        found = await api.get("/v1/audit-events", limit=50, marker=marker, **wanted)
     except Refused as error:
         if error.status != 400:
             raise

@@ -13,11 +13,10 @@ from registry.console.page_request import InjectedPage, PageRequest, PageRespons
 
 _PATH: Final = f"{SETTINGS}/events"
 _API: Final = "/v1/event-rules"
-_PAGE: Final = 50
 
 
 async def _page(page: PageRequest, refusal: FormRefusal = NO_REFUSAL) -> PageResponse:
-    found = await page.api.get(_API, marker=page.query.get("marker"), limit=_PAGE)
+    found = await page.api.get(_API, marker=page.query.get("marker"), limit=50)
     page.want_rights_on(*(rule["crn"] for rule in found["event_rules"]))
     families = page.console.event_types
     described = {every: f"{title}: everything" for every, (title, _) in families.items()}

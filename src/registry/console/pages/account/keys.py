@@ -27,7 +27,6 @@ FIELD: Final = "kms_key"
 """The field of the form that binds a key."""
 _SHOWN: Final = 20
 """Maximum number of bindings in the history on a page."""
-_MOST_KEYS: Final = 200
 
 
 class EncryptionCard(NamedTuple):
@@ -53,7 +52,7 @@ async def read_encryption_card(
     if found is None:
         return None
     past = await page.api.get(f"{scope}/encryption-bindings", limit=_SHOWN)
-    keys = await unless_refused(page.api.get("/v1/keys", state="enabled", limit=_MOST_KEYS))
+    keys = await unless_refused(page.api.get("/v1/keys", state="enabled", limit=200))
     return EncryptionCard(
         found["encryption_binding"],
         past["encryption_bindings"],

@@ -157,12 +157,9 @@ def _text(amount: Decimal) -> str:
     return text.rstrip("0").rstrip(".") if places else text
 
 
-_PAGE: Final = 100
-
-
 @get(f"{SETTINGS}/quotas")
 async def list_quotas(page: InjectedPage) -> PageResponse:
     """Show the quotas by name."""
-    found = await page.api.get("/v1/quotas", marker=page.query.get("marker"), limit=_PAGE)
+    found = await page.api.get("/v1/quotas", marker=page.query.get("marker"), limit=100)
     shown = {"quotas": found["quotas"], "meta": found["meta"]}
     return page.show("quotas.html", **shown, unlimited=UNLIMITED)

@@ -31,7 +31,6 @@ from registry.console.pages.repositories.repositories import api_path, path_of, 
 from registry.oci.image_contents import ContentDescriptor
 from registry.oci.media_types import MANIFEST_TYPES
 
-_PAGE: Final = 25
 _CHILDREN: Final = 50
 _LAYERS: Final = 200
 _ANNOTATIONS: Final = 100
@@ -66,7 +65,7 @@ async def list_images(page: InjectedPage) -> PageResponse:
         tag_status=status,
         tag_prefix=prefix,
         marker=query.get("marker"),
-        limit=_PAGE,
+        limit=25,
         include="relations",
     )
     folded = fold(found["images"], everything="all" in query)

@@ -16,8 +16,6 @@ _PATH: Final = f"{SETTINGS}/mirrors"
 _ONE: Final = f"{_PATH}/{{rule:str}}"
 _API: Final = "/v1/pull-through-cache-rules"
 _ONE_API: Final = f"{_API}/{{rule}}"
-_MOST: Final = 200
-"""More rules than an account can have."""
 _NUMBERS: Final = ("tag_ttl_seconds", "negative_ttl_seconds")
 _LIMITS: Final = ("keep_unpulled_days", "max_bytes")
 """Fields with numbers that may be empty, for no limit."""
@@ -25,7 +23,7 @@ _DIGITS: Final = 19
 
 
 async def _list(page: PageRequest, refusal: FormRefusal = NO_REFUSAL) -> PageResponse:
-    found = await page.api.get(_API, limit=_MOST)
+    found = await page.api.get(_API, limit=200)  # an account has fewer
     rules = found["pull_through_cache_rules"]
     return page.show("mirrors.html", rules=rules, base=_PATH, refusal=refusal)
 

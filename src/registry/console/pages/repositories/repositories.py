@@ -188,9 +188,6 @@ async def restore_image(page: InjectedPage) -> PageResponse:
     return page.go(path_of(page).image(digest), "The image is back.")
 
 
-_FOUND: Final = 100
-
-
 @get("/console/search")
 async def search(page: InjectedPage) -> PageResponse:
     """Show the repositories and tags whose names contain the text of the search field."""
@@ -200,7 +197,7 @@ async def search(page: InjectedPage) -> PageResponse:
     if text:
         try:
             found = await page.api.get(
-                "/v1/repositories/search", text=text, marker=page.query.get("marker"), limit=_FOUND
+                "/v1/repositories/search", text=text, marker=page.query.get("marker"), limit=100
             )
         except Refused as error:
             if error.status not in (400, 403):

@@ -42,14 +42,13 @@ async def show_repository(page: InjectedPage) -> PageResponse:
 
 _PATH: Final = "/console/storage/collection"
 _API: Final = "/v1/garbage-collection"
-_PAGE: Final = 20
 
 
 @get(_PATH)
 async def show_collection(page: InjectedPage) -> PageResponse:
     """Show the stages of garbage collection, and the runs, newest first."""
     found = await page.api.get(_API)
-    runs = await page.api.get(f"{_API}/runs", marker=page.query.get("marker"), limit=_PAGE)
+    runs = await page.api.get(f"{_API}/runs", marker=page.query.get("marker"), limit=20)
     usage = await unless_refused(page.api.get("/v1/storage-usage"))
     return page.show(
         "garbage_collection.html",
@@ -69,7 +68,6 @@ async def collect(page: InjectedPage) -> PageResponse:
 
 _SPANS: Final = (30, 90, 366)
 """Numbers of days that a person can choose."""
-_GROWN: Final = 10
 _STALE_DAYS: Final = 90
 MEASURED_SECONDS: Final = 6 * 3600
 """Seconds between two measurements; they begin at multiples of this number since the epoch."""
@@ -93,7 +91,7 @@ async def show_overview(page: InjectedPage) -> PageResponse:
     if rights.may_all("registry:DescribeRepositories"):
         marker = page.query.get("stale")
         path = "/v1/repositories/stale"
-        stale = await page.api.get(path, days=_STALE_DAYS, limit=_GROWN, marker=marker)
+        stale = await page.api.get(path, days=_STALE_DAYS, limit=10, marker=marker)
     return page.show(
         "overview.html",
         days=days,

@@ -21,7 +21,6 @@ from registry.console.pages.services.clusters import (
 
 _ONE: Final = f"{CLUSTER.path_of_one}/backups/{{backup:str}}"
 _ONE_API: Final = f"{CLUSTER.api}/{{cluster}}/backups/{{backup}}"
-_MOST: Final = 200
 _RESTORING: Final = {"name": "restore_name", "bucket": "restore_bucket"}
 """Maps fields on ``/v1`` to fields of the form for a new cluster."""
 _MOMENT: Final = Input("target_time", "Moment", "instant", is_required=True)
@@ -78,7 +77,7 @@ async def _read(page: PageRequest, record: RecordJson) -> Mapping[str, Any]:
     backup = (await page.api.get(page.fill(_ONE_API)))["backup"]
     needing = []
     if backup["kind"] == "base":
-        listed = page.api.get(f"{api_of(page, CLUSTER)}/backups", kind="incremental", limit=_MOST)
+        listed = page.api.get(f"{api_of(page, CLUSTER)}/backups", kind="incremental", limit=200)
         found = await unless_refused(listed)
         needing = (
             [each for each in found["backups"] if each["base_id"] == backup["id"]] if found else []

@@ -66,7 +66,6 @@ class RelayedObject(Response[None]):
             headers.append((b"content-disposition", named.encode()))
 
 
-_PAGE: Final = 50
 _FOLDER: Final = "/"
 
 
@@ -81,7 +80,7 @@ async def _read_objects(page: PageRequest, bucket: RecordJson) -> Mapping[str, A
             prefix=prefix,
             delimiter=_FOLDER,
             marker=page.query.get("marker"),
-            limit=_PAGE,
+            limit=50,
         )
     may_upload = rights.may("storage:PutObject", f"{crn}/*")
     return {

@@ -23,7 +23,6 @@ _STATES: Final = {
 _STATE: Final = Column("State", "status", "mark", _STATES, usual="active")
 _LOG_BYTES: Final = 16_384
 """Maximum bytes of output that a page shows."""
-_MOST: Final = 100
 _NOUN: Final = noun_of(
     instance_pool.INSTANCE_POOL,
     "An instance pool keeps instances of an image of this registry running.",
@@ -39,7 +38,7 @@ async def _read_instances(page: PageRequest, _pool: RecordJson) -> Mapping[str, 
     The instances are None if the role may not list them.
     """
     path = f"{api_of(page, INSTANCE_POOL)}/instances"
-    found = await unless_refused(page.api.get(path, limit=_MOST))
+    found = await unless_refused(page.api.get(path, limit=100))
     instances = None if found is None else found["instances"]
     shown = {"instances": instances, "of_instance": "", "unread": ""}
     asked = page.query.get("logs", "")

@@ -16,7 +16,6 @@ from registry.console.nouns.noun_pages import Input, RecordJson, read_inputs
 from registry.console.nouns.resources import deletion, noun_of
 from registry.console.page_request import InjectedPage, PageRequest, PageResponse
 
-_PAGE: Final = 50
 _SUBSCRIBING: Final = (
     Input(
         "protocol",
@@ -52,7 +51,7 @@ _CONFIRMING: Final = (
 async def _read_subscriptions(page: PageRequest, _topic: RecordJson) -> Mapping[str, Any]:
     """Read a page of the subscriptions; the values are None if the role may not list them."""
     listed = page.api.get(
-        f"{api_of(page, TOPIC)}/subscriptions", marker=page.query.get("marker"), limit=_PAGE
+        f"{api_of(page, TOPIC)}/subscriptions", marker=page.query.get("marker"), limit=50
     )
     found = await unless_refused(listed)
     return {"subscriptions": found and found["subscriptions"], "meta": found and found["meta"]}
