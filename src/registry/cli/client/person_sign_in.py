@@ -12,6 +12,7 @@ import select
 import sys
 from collections import Counter
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from threading import Thread
 from typing import TYPE_CHECKING, Final, NamedTuple, TextIO
 from urllib.parse import urlencode
@@ -142,11 +143,9 @@ def _first(redirect: LoopbackRedirect) -> _Received:
     Raise `CommandFailure` if neither comes in time; `Misuse` if an empty line was pasted.
     """
     inputs: list[LoopbackRedirect | TextIO] = [redirect]
-    try:
+    with suppress(OSError, ValueError):  # standard input may be closed, or no file
         sys.stdin.fileno()
         inputs.append(sys.stdin)
-    except (OSError, ValueError):  # closed, or no file
-        pass
     while True:
         ready, _, _ = select.select(inputs, [], [], _WAIT_SECONDS)
         if redirect in ready:
