@@ -112,13 +112,12 @@ def _used(
     prices: Mapping[str, Mapping[str, str]],
 ) -> list[SkuUsage]:
     """Return the usage of each SKU, in the order of the price list."""
-    by_time: dict[str, defaultdict[datetime, Decimal]] = {}
-    by_account: dict[str, defaultdict[str, Decimal]] = {}
+    by_time: dict[str, dict[datetime, Decimal]] = defaultdict(lambda: defaultdict(Decimal))
+    by_account: dict[str, dict[str, Decimal]] = defaultdict(lambda: defaultdict(Decimal))
     for row in rows:
         sku, quantity = row["sku"], Decimal(row["quantity"])
-        of_sku = by_time.setdefault(sku, defaultdict(Decimal))
-        of_sku[datetime.fromisoformat(row["from"])] += quantity
-        by_account.setdefault(sku, defaultdict(Decimal))[row["account"]["name"]] += quantity
+        by_time[sku][datetime.fromisoformat(row["from"])] += quantity
+        by_account[sku][row["account"]["name"]] += quantity
     units = {row["sku"]: row["unit"] for row in rows}
     shown = []
     for sku in sorted(by_time, key=lambda name: ([*words, name].index(name), name)):
