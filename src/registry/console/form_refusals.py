@@ -141,9 +141,9 @@ def line_of(value: str, written: str) -> int:
 def leaving(
     paths: str | list[str], to: str, opt: Mapping[str, object] | None = None
 ) -> HTTPRouteHandler:
-    """Return the handler of a browser that reloads a page with a secret, which is shown only once.
+    """Return a handler for reloads of a page with a secret, which is shown only once.
 
-    The browser is redirected from `paths`, the forms' addresses, to the page at the route `to`.
+    It redirects from `paths`, to which the forms are posted, to the page at the route `to`.
     """
 
     @get(paths, opt=opt)

@@ -191,6 +191,16 @@ class PageRequest:
         return acting
 
     @property
+    def now(self) -> int:
+        """Return the time in microseconds since the epoch."""
+        return self.console.sessions.now()
+
+    @property
+    def marker(self) -> str | None:
+        """Return the marker of the requested page of a list; None for the first page."""
+        return self.query.get("marker")
+
+    @property
     def once(self) -> str:
         """Return the form's ``Idempotency-Key``, with which a form that is sent twice acts once."""
         return self.form.get("once", "")
@@ -278,7 +288,7 @@ class PageRequest:
             "own_url": self.console.settings.own_url,
             "services": self.console.services,
             "link_to": lambda to: self.console.link_to(to, self.acting.account_id),
-            "now": self.console.sessions.now(),
+            "now": self.now,
         }
         return _Page(self, template, known | values, status)
 

@@ -68,7 +68,7 @@ async def show_list(
     asked = {each.field: page.query.get(each.field) for each in noun.filters}
     wrong = NO_REFUSAL
     try:
-        found = await page.api.get(noun.api, **asked, marker=page.query.get("marker"), limit=50)
+        found = await page.api.get(noun.api, **asked, marker=page.marker, limit=50)
     except Refused as error:
         if error.status != 400 or not any(asked.values()):
             raise

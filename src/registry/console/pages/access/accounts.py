@@ -21,7 +21,7 @@ _ONE_API: Final = f"{_API}/{{account}}"
 
 
 async def _show(page: PageRequest, refusal: FormRefusal = NO_REFUSAL) -> PageResponse:
-    accounts = await page.person.get(_API, marker=page.query.get("marker"), limit=50)
+    accounts = await page.person.get(_API, marker=page.marker, limit=50)
     joined = (await page.person.get("/v1/organizations", limit=200))["organizations"]
     owned = [each for each in joined if each["role"] == "owner"]
     return page.show(

@@ -30,9 +30,7 @@ MEMBER_ROLES: Final = ("member", "billing", "owner")
 async def _show(page: PageRequest, refusal: FormRefusal = NO_REFUSAL) -> PageResponse:
     api, query = page.person, page.query
     organization = (await api.get(page.fill(_ONE_API)))["organization"]
-    members = await api.get(
-        f"{page.fill(_ONE_API)}/members", marker=query.get("marker"), limit=_PAGE
-    )
+    members = await api.get(f"{page.fill(_ONE_API)}/members", marker=page.marker, limit=_PAGE)
     invitations = await unless_refused(
         api.get(f"{page.fill(_ONE_API)}/invitations", marker=query.get("invited"), limit=_PAGE)
     )

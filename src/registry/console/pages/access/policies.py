@@ -92,7 +92,7 @@ async def _show(page: PageRequest, refusal: FormRefusal = NO_REFUSAL) -> PageRes
     revision = str(policy["revision"])
     page.want_rights_on(policy["crn"])
     path = f"{page.fill(_ONE_API)}/attachments"
-    found = await unless_refused(page.api.get(path, marker=page.query.get("marker"), limit=_PAGE))
+    found = await unless_refused(page.api.get(path, marker=page.marker, limit=_PAGE))
     return page.show(
         "account_policy.html",
         policy=policy,
@@ -115,7 +115,7 @@ show_account_policy = _POLICY.get()
 @get(POLICIES)
 async def list_account_policies(page: InjectedPage) -> PageResponse:
     """List the policies by name."""
-    found = await page.api.get(_API, marker=page.query.get("marker"), limit=_PAGE)
+    found = await page.api.get(_API, marker=page.marker, limit=_PAGE)
     return page.show("account_policies.html", policies=found["policies"], meta=found["meta"])
 
 

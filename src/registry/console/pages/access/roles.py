@@ -121,7 +121,7 @@ def _fields(page: PageRequest) -> dict[str, Any]:
 
 
 async def _list(page: PageRequest, refusal: FormRefusal = NO_REFUSAL) -> PageResponse:
-    found = await page.api.get(_API, marker=page.query.get("marker"), limit=_PAGE)
+    found = await page.api.get(_API, marker=page.marker, limit=_PAGE)
     # The example trusts the account: its people and programs need a policy to assume the role.
     account, actions = page.acting.account, ["iam:AssumeRole"]
     statement = {"effect": "allow", "principals": [account], "actions": actions}
@@ -140,9 +140,7 @@ async def _show(page: PageRequest, refusal: FormRefusal = NO_REFUSAL) -> PageRes
     role = (await page.api.get(page.fill(_ONE_API)))["role"]
     page.want_rights_on(role["crn"])
     path = f"{page.fill(_ONE_API)}/assignments"
-    assigned = await unless_refused(
-        page.api.get(path, marker=page.query.get("marker"), limit=_PAGE)
-    )
+    assigned = await unless_refused(page.api.get(path, marker=page.marker, limit=_PAGE))
     form = page.form
     return page.show(
         "account_role.html",

@@ -41,10 +41,9 @@ async def _show(
         "since": _midnight(asked["since"]),
         "until": _midnight(asked["until"], days=1),
     }
-    marker = page.query.get("marker")
     refusal, events, older = "", [], ""
     try:
-        found = await api.get("/v1/audit-events", limit=50, marker=marker, **wanted)
+        found = await api.get("/v1/audit-events", limit=50, marker=page.marker, **wanted)
     except Refused as error:
         if error.status != 400:
             raise

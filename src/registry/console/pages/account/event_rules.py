@@ -16,7 +16,7 @@ _API: Final = "/v1/event-rules"
 
 
 async def _page(page: PageRequest, refusal: FormRefusal = NO_REFUSAL) -> PageResponse:
-    found = await page.api.get(_API, marker=page.query.get("marker"), limit=50)
+    found = await page.api.get(_API, marker=page.marker, limit=50)
     page.want_rights_on(*(rule["crn"] for rule in found["event_rules"]))
     families = page.console.event_types
     described = {every: f"{title}: everything" for every, (title, _) in families.items()}

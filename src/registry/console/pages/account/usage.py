@@ -64,7 +64,7 @@ async def _show(
     written = page.query.get("days", "")
     days = next((each for each in _SPANS if str(each) == written), _DEFAULT_DAYS)
     step = "hour" if days == 1 else "day"
-    end = datetime.fromtimestamp(page.console.sessions.now() / MICROSECONDS, UTC)
+    end = datetime.fromtimestamp(page.now / MICROSECONDS, UTC)
     # The span ends with the current hour or day.
     first = _whole(end, step) - timedelta(days=days) + _STEPS[step]
     rows = [
@@ -159,6 +159,6 @@ def _text(amount: Decimal) -> str:
 @get(f"{SETTINGS}/quotas")
 async def list_quotas(page: InjectedPage) -> PageResponse:
     """Show the quotas by name."""
-    found = await page.api.get("/v1/quotas", marker=page.query.get("marker"), limit=100)
+    found = await page.api.get("/v1/quotas", marker=page.marker, limit=100)
     shown = {"quotas": found["quotas"], "meta": found["meta"]}
     return page.show("quotas.html", **shown, unlimited=UNLIMITED)

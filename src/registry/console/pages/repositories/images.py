@@ -64,7 +64,7 @@ async def list_images(page: InjectedPage) -> PageResponse:
         f"{api_path(page)}/images",
         tag_status=status,
         tag_prefix=prefix,
-        marker=query.get("marker"),
+        marker=page.marker,
         limit=25,
         include="relations",
     )
@@ -232,7 +232,7 @@ async def put_pin(page: InjectedPage) -> PageResponse:
     name = page.text("name")
     if not name or "/" in name:
         raise WrongInput("name", _NO_NAME)
-    end = rfc3339(page.console.sessions.now() + int(days) * _DAY) if days else None
+    end = rfc3339(page.now + int(days) * _DAY) if days else None
     await page.api.change("PUT", _pin(page, name), {"expires_at": end})
     return _shown(page, "The image is pinned: no lifecycle rule expires it.")
 

@@ -99,15 +99,14 @@ async def delete_repository(page: InjectedPage) -> PageResponse:
 
 
 async def _page(page: PageRequest, refusal: FormRefusal = NO_REFUSAL) -> PageResponse:
-    query = page.query
-    prefix, marker = query.get("prefix", "").strip(), query.get("marker")
+    prefix = page.query.get("prefix", "").strip()
     is_partial, prefixes = False, []
     try:
         found = await page.api.get(
-            "/v1/repositories", name_prefix=prefix, marker=marker, limit=_PAGE
+            "/v1/repositories", name_prefix=prefix, marker=page.marker, limit=_PAGE
         )
     except Refused as error:
-        if marker or not await _is_shown(page, error, prefix):
+        if page.marker or not await _is_shown(page, error, prefix):
             raise
         found = {"repositories": [], "meta": None}
         is_partial = error.status == 403
@@ -137,9 +136,7 @@ async def _is_shown(page: PageRequest, error: Refused, prefix: str) -> bool:
 @get(f"{HOME}/deleted")
 async def list_deleted_repositories(page: InjectedPage) -> PageResponse:
     """Show the deleted repositories of the account."""
-    found = await page.api.get(
-        "/v1/repositories/deleted", marker=page.query.get("marker"), limit=_PAGE
-    )
+    found = await page.api.get("/v1/repositories/deleted", marker=page.marker, limit=_PAGE)
     page.want_rights_on(*(each["crn"] for each in found["repositories"]))
     return page.show(
         "deleted_repositories.html", repositories=found["repositories"], meta=found["meta"]
@@ -157,10 +154,9 @@ async def restore_repository(page: InjectedPage) -> PageResponse:
 async def list_contents(page: InjectedPage) -> PageResponse:
     """Show the deleted images and tags of a repository."""
     path = api_path(page)
-    query = page.query
     repository = await read_repository(page)
-    images = await page.api.get(f"{path}/images/deleted", marker=query.get("marker"), limit=_PAGE)
-    tags = await page.api.get(f"{path}/deleted-tags", marker=query.get("tags"), limit=_PAGE)
+    images = await page.api.get(f"{path}/images/deleted", marker=page.marker, limit=_PAGE)
+    tags = await page.api.get(f"{path}/deleted-tags", marker=page.query.get("tags"), limit=_PAGE)
     return page.show(
         "deleted.html",
         repository=repository,
@@ -197,7 +193,7 @@ async def search(page: InjectedPage) -> PageResponse:
     if text:
         try:
             found = await page.api.get(
-                "/v1/repositories/search", text=text, marker=page.query.get("marker"), limit=100
+                "/v1/repositories/search", text=text, marker=page.marker, limit=100
             )
         except Refused as error:
             if error.status not in (400, 403):

@@ -48,7 +48,7 @@ _API: Final = "/v1/garbage-collection"
 async def show_collection(page: InjectedPage) -> PageResponse:
     """Show the stages of garbage collection, and the runs, newest first."""
     found = await page.api.get(_API)
-    runs = await page.api.get(f"{_API}/runs", marker=page.query.get("marker"), limit=20)
+    runs = await page.api.get(f"{_API}/runs", marker=page.marker, limit=20)
     usage = await unless_refused(page.api.get("/v1/storage-usage"))
     return page.show(
         "garbage_collection.html",
@@ -111,13 +111,13 @@ def _with_today(
 ) -> list[Mapping[str, Any]]:
     """Return the recorded days, with the current size for today."""
     size = sum(each["size_bytes"] for each in usage["repositories"])
-    today = rfc3339(page.console.sessions.now())[:10]
+    today = rfc3339(page.now)[:10]
     pulls = sum(each["pulls"] for each in days if each["day"] == today)
     before = [each for each in days if each["day"] != today]
     return [*before, {"day": today, "size_bytes": size, "pulls": pulls}]
 
 
 def _next_measurement(page: PageRequest) -> str:
-    seconds = page.console.sessions.now() // MICROSECONDS
+    seconds = page.now // MICROSECONDS
     due = (seconds // MEASURED_SECONDS + 1) * MEASURED_SECONDS
     return datetime.fromtimestamp(due, UTC).isoformat()

@@ -41,7 +41,7 @@ async def _list_page(
     prefix = query.get("prefix", "").strip()
     sort = "recent" if query.get("sort") == "recent" else "name"
     repository = await read_repository(page)
-    path, marker = f"{api_path(page)}/tags", query.get("marker")
+    path, marker = f"{api_path(page)}/tags", page.marker
     limit = _MOST_OF_READ if marker is None else _PAGE
     found = await page.api.get(path, prefix=prefix, marker=marker, limit=limit)
     is_sorted = marker is None and found["meta"]["total"] <= _MOST_SORTED
@@ -93,7 +93,7 @@ async def _tag_page(
     """Return the page of a tag with its history, even if it was deleted."""
     path = f"{api_path(page)}/tags/{page.parameters['tag']}"
     repository = await read_repository(page)
-    history = await page.api.get(f"{path}/history", marker=page.query.get("marker"), limit=_PAGE)
+    history = await page.api.get(f"{path}/history", marker=page.marker, limit=_PAGE)
     found = await unless_refused(page.api.get(path))
     return page.show(
         "tag.html",

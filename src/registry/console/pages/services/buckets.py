@@ -79,7 +79,7 @@ async def _read_objects(page: PageRequest, bucket: RecordJson) -> Mapping[str, A
             f"{api_of(page, BUCKET)}/objects",
             prefix=prefix,
             delimiter=_FOLDER,
-            marker=page.query.get("marker"),
+            marker=page.marker,
             limit=50,
         )
     may_upload = rights.may("storage:PutObject", f"{crn}/*")

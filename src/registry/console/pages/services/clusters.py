@@ -153,7 +153,7 @@ def restore_inputs(record: RecordJson, window: tuple[str, str] | None = None) ->
 
 
 async def _read_panel(page: PageRequest, record: RecordJson) -> Mapping[str, Any]:
-    backups, now = await _read_backups(page), page.console.sessions.now()
+    backups, now = await _read_backups(page), page.now
     window = window_of(record, backups or (), now)
     schedule = {**(record.get("schedule") or {}), **(record.get("retention") or {})}
     restoring = () if window is None else restore_inputs(record, window)

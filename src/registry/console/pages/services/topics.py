@@ -50,9 +50,7 @@ _CONFIRMING: Final = (
 
 async def _read_subscriptions(page: PageRequest, _topic: RecordJson) -> Mapping[str, Any]:
     """Read a page of the subscriptions; the values are None if the role may not list them."""
-    listed = page.api.get(
-        f"{api_of(page, TOPIC)}/subscriptions", marker=page.query.get("marker"), limit=50
-    )
+    listed = page.api.get(f"{api_of(page, TOPIC)}/subscriptions", marker=page.marker, limit=50)
     found = await unless_refused(listed)
     return {"subscriptions": found and found["subscriptions"], "meta": found and found["meta"]}
 
