@@ -13,8 +13,6 @@ from registry.settings.settings import Settings
 
 DEFAULT_DATA: Final = Path("entrepot-data")
 _CONFIG_VARIABLE: Final = "ENTREPOT_CONFIG"
-_OTHER_VARIABLES: Final = frozenset({"ENTREPOT_CREDENTIALS", "ENTREPOT_REGISTRY", _CONFIG_VARIABLE})
-"""Variables of this program that are not settings."""
 
 
 def add_local(
@@ -131,7 +129,7 @@ def settings_of(options: argparse.Namespace) -> Settings:
     path = config_path(options)
     if path is not None:
         defaults = with_values(defaults, read_config(path))
-    environ = {name: os.environ[name] for name in os.environ.keys() - _OTHER_VARIABLES}
+    environ = {name: text for name, text in os.environ.items() if name != _CONFIG_VARIABLE}
     given = given_options(options)
     if "allowed_hosts" in given:
         given["allowed_hosts"] = ",".join(given["allowed_hosts"])
