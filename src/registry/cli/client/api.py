@@ -250,10 +250,10 @@ class StoredSignIn:
     def __init__(self, options: argparse.Namespace) -> None:
         self._path = credentials_path(os.environ)
         named: str | None = options.registry
-        self._key = find_key(os.environ, None if named is None else base_url(named))
-        url = self._key.url if self._key else choose_registry(named, os.environ, self._path)
+        key = find_key(os.environ, None if named is None else base_url(named))
+        url = key.url if key else choose_registry(named, os.environ, self._path)
         self._transport = transport_to(url, self._path)
-        self._key_tokens = KeyTokens(self._transport, self._key) if self._key else None
+        self._key_tokens = KeyTokens(self._transport, key) if key else None
 
     @property
     def url(self) -> str:
@@ -268,7 +268,7 @@ class StoredSignIn:
     @property
     def is_program(self) -> bool:
         """Return True if a service account signed in, which has no refresh token."""
-        if self._key is not None:
+        if self._key_tokens is not None:
             return True
         credential = self.credential
         return credential is not None and credential.refresh_token is None
@@ -286,7 +286,7 @@ class StoredSignIn:
     @property
     def role(self) -> str | None:
         """Return the role in which the person acts, as it was written at the sign-in, or None."""
-        credential = None if self._key else self.credential
+        credential = None if self._key_tokens else self.credential
         return None if credential is None else credential.role
 
     def claims(self) -> TokenClaims:
