@@ -27,7 +27,7 @@ from registry.blobstore.store import BlobStore
 from registry.composition.stores import RegistryStores
 from registry.metadata.collector import generations
 from registry.services.context import ServiceContext
-from registry.settings.reading import GROUPS
+from registry.settings.reading import values_of
 from registry.settings.settings import Settings
 from registry.settings.texts import SettingsError
 
@@ -58,13 +58,8 @@ _log = logging.getLogger(__name__)
 
 def shared_settings(settings: Settings) -> Mapping[str, str]:
     """Map each setting that all nodes must share to its value, as text."""
-    groups = (settings, *(getattr(settings, name) for name in GROUPS))
-    found = {
-        name: str(getattr(group, name))
-        for name in SHARED_SETTINGS
-        for group in groups
-        if hasattr(group, name)
-    }
+    values = values_of(settings)
+    found = {name: str(values[name]) for name in SHARED_SETTINGS}
     if not settings.public_url:
         found["public_url"] = settings.url
     catalog = "the program's"  # one version may have other prices than the next beside it

@@ -101,6 +101,14 @@ def with_values(defaults: Settings, values: Mapping[str, str | int]) -> Settings
     return replace(defaults, **top)
 
 
+def values_of(settings: Settings) -> dict[str, Any]:
+    """Map the name of each setting, including those in groups, to its value."""
+    return {
+        name: getattr(getattr(settings, _GROUP_OF[name]) if name in _GROUP_OF else settings, name)
+        for name in NAMES
+    }
+
+
 def similar_name(name: str) -> str:
     """Return the setting with the name most like `name`, or "" if none is similar."""
     return next(iter(get_close_matches(name.lower(), NAMES, n=1)), "")

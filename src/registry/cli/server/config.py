@@ -6,7 +6,6 @@ import argparse
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import fields
 from typing import Final
 
 import msgspec
@@ -23,7 +22,7 @@ from registry.cli.server.options import (
     given_options,
     settings_of,
 )
-from registry.settings.reading import GROUPS, LISTS, NAMES, read_config
+from registry.settings.reading import LISTS, NAMES, read_config, values_of
 from registry.settings.settings import Settings
 from registry.settings.texts import PREFIX, SettingsError, listed
 
@@ -73,15 +72,12 @@ def _origins(
 
 
 def _values(settings: Settings) -> Mapping[str, object]:
-    values: dict[str, object] = {}
-    groups = (settings, *(getattr(settings, each) for each in GROUPS))
-    for group in groups:
-        values |= {each.name: getattr(group, each.name) for each in fields(group)}
+    values = values_of(settings)
     for name in ("database_url", "smtp_url"):
         values[name] = _without_password(str(values[name]))
     for name in LISTS:
         values[name] = listed(str(values[name]))
-    return {name: str(value) if name == "data" else value for name, value in values.items()}
+    return values | {"data": str(settings.data)}
 
 
 def _line(name: str, value: object) -> str:
