@@ -35,8 +35,6 @@ _making = Lock()
 class Wheel(NamedTuple):
     """A wheel (PEP 427)."""
 
-    name: str
-    """The file name."""
     content: bytes
     sha256: str
     """In hex."""
@@ -72,7 +70,7 @@ def _made() -> Wheel:
             record += f"{path},sha256={digest},{len(content)}\n"
         add(f"{info}/RECORD", f"{record}{info}/RECORD,,\n".encode())
     content = buffer.getvalue()
-    return Wheel(wheel_name(), content, sha256(content).hexdigest())
+    return Wheel(content, sha256(content).hexdigest())
 
 
 def _sources() -> Iterator[tuple[str, bytes]]:
