@@ -124,7 +124,6 @@ async def invite(page: InjectedPage) -> PageResponse:
         "invitation.html",
         organization=organization,
         invitation=made["invitation"],
-        registry_url=page.console.settings.url,
     )
 
 
@@ -140,9 +139,7 @@ async def revoke_invitation(page: InjectedPage) -> PageResponse:
 
 def show_one_time_password(page: PageRequest, user: dict[str, Any]) -> PageResponse:
     """Show a person's new password, which cannot be shown again."""
-    back = page.fill(_ONE)
-    url = page.console.settings.url
-    return page.show("one_time_password.html", user=user, back=back, registry_url=url)
+    return page.show("one_time_password.html", user=user, back=page.fill(_ONE))
 
 
 @_ONE_MEMBER.form("/role")
