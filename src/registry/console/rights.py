@@ -6,6 +6,7 @@ They are for display: ``/v1`` authorizes again when a form is sent.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, Final
 
 from cloudcore.family import Family
@@ -84,10 +85,8 @@ class Rights:
     async def read_here(self, api: ControlPlaneClient, repository_id: str) -> None:
         """Read the role's rights on a repository, of any account, for `may_here`."""
         path = f"/v1/repositories/{repository_id}/allowed-actions"
-        try:
+        with suppress(Refused):
             self._here = frozenset((await api.get(path))["actions"])
-        except Refused:
-            self._here = None
 
     def may_here(self, action: str) -> bool:
         """Return True if the role may do `action` on `read_here`'s repository, or if unknown."""
