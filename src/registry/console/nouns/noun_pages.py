@@ -68,8 +68,6 @@ class Input(NamedTuple):
     kind: InputKind = "line"
     help: str = ""
     longest: int = 0
-    least: int | None = None
-    most: int | None = None
     is_required: bool = False
     is_optional: bool = False
     """True if the field may be null; in a change, an empty form field means null."""

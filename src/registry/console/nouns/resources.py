@@ -132,7 +132,6 @@ def _filter(of: Resource[Any], by: Filter) -> Input:
 
 def _input(of: Resource[Any], each: Described) -> Input:
     is_required = each.default is NODEFAULT
-    longest, least, most = _bounds(each)
     help_words = each.use.words.partition(";")[0]
     unit = "seconds" if each.name.endswith("_seconds") else ""
     if each.name == TAGS.field:
@@ -142,9 +141,7 @@ def _input(of: Resource[Any], each: Described) -> Input:
         f"{_label(each.name)}{' (UTC)' if each.is_moment else ''}",
         _kind(of, each),
         _sentence(help_words, unit),
-        longest,
-        least,
-        most,
+        max((meta.max_length or 0 for meta in _metas(each.kind)), default=0),
         is_required=is_required,
         is_optional=each.is_optional,
         choices=tuple(map(str, get_args(each.plain))) if get_origin(each.plain) else (),
@@ -181,16 +178,6 @@ def _kind(of: Resource[Any], each: Described) -> InputKind:
     if get_args(each.plain):
         return "choice"
     return "code" if each.is_reference or each.name == of.label else "line"
-
-
-def _bounds(each: Described) -> tuple[int, int | None, int | None]:
-    """Return the maximum length of a text (0: none), and the bounds of a number (None: none)."""
-    longest, least, most = 0, None, None
-    for meta in _metas(each.kind):
-        longest = meta.max_length or longest
-        least = int(meta.ge) if meta.ge is not None else least
-        most = int(meta.le) if meta.le is not None else most
-    return longest, least, most
 
 
 def _metas(kind: Any) -> Iterator[Meta]:  # noqa: ANN401 - a type

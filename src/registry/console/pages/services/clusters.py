@@ -39,25 +39,13 @@ _BUCKET: Final = Input(
     "bucket", "Bucket for its backups", "code", "Without one, it has no backups.", longest=512
 )
 _SIZE: Final = (
-    Input(
-        "memory_mb", "Memory in MiB", "number", least=128, most=65_536, default=512, is_more=True
-    ),
-    Input(
-        "cpu_millis",
-        "Thousandths of a processor",
-        "number",
-        least=100,
-        most=64_000,
-        default=500,
-        is_more=True,
-    ),
+    Input("memory_mb", "Memory in MiB", "number", default=512, is_more=True),
+    Input("cpu_millis", "Thousandths of a processor", "number", default=500, is_more=True),
     Input(
         "disk_mb",
         "Disk in MiB",
         "number",
         "A server that has more is stopped.",
-        least=256,
-        most=1_048_576,
         default=10_240,
         is_more=True,
     ),
@@ -69,7 +57,7 @@ _REGISTERED: Final = (
     Input("username", "Role", "code", "It may read all, and replicate.", 63, is_required=True),
     Input("password", "Password", "secret", "It is sealed.", 1000, is_required=True),
     Input("register_bucket", "Bucket for its backups", "code", longest=512),
-    Input("port", "Port", "number", least=1, most=65_535, default=5432, is_more=True),
+    Input("port", "Port", "number", default=5432, is_more=True),
     Input("database", "Database", "code", longest=63, default="postgres", is_more=True),
     Input(
         "ca",
@@ -113,8 +101,6 @@ _SCHEDULE: Final = (
         "Base backups that stay",
         "number",
         "Older ones are deleted when the next has succeeded. Empty: all stay.",
-        least=1,
-        most=100,
     ),
 )
 _CRONS: Final = ("base_cron", "incremental_cron", "verify_cron")

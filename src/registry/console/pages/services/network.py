@@ -58,10 +58,8 @@ _ROUTING: Final = (
 _ALLOWING: Final = (
     Input("direction", "Direction", "choice", choices=get_args(Direction), is_required=True),
     Input("protocol", "Protocol", "choice", choices=get_args(RuleProtocol), is_required=True),
-    Input(
-        "port_from", "First port", "number", "Of the destination; empty: every port.", 0, 1, 65535
-    ),
-    Input("port_to", "Last port", "number", "Empty: the first alone.", 0, 1, 65535),
+    Input("port_from", "First port", "number", "Of the destination; empty: every port."),
+    Input("port_to", "Last port", "number", "Empty: the first alone."),
     Input(
         "peer",
         "Source or destination",
