@@ -1,4 +1,17 @@
-"""The errors of the registry; their base classes are in `cloudcore.errors`.
+"""The errors of the registry, by their base class in `cloudcore.errors`.
+
+    InvalidInput      NameInvalid · TagInvalid · DigestInvalid · DigestMismatch · SizeInvalid
+                      RangeInvalid · RangeUnsatisfiable · ListQueryInvalid
+                      ManifestInvalid · ManifestTypeUnsupported · TooManyTags
+    NotFound          NameUnknown · ManifestUnknown · BlobUnknown · UploadUnknown
+                      ManifestBlobUnknown · ExtensionUnknown · KmsKeyDeleted
+    Conflict          TagImmutable · TagDeleteForbidden · ManifestReferenced · BlobReferenced
+                      UploadBusy · UploadOutOfOrder · RepositoryMirrored
+    PayloadTooLarge   ManifestTooLarge · BlobTooLarge
+    Unauthenticated   TokenRequired
+    AccessDenied      TokenDenied · KmsKeyDisabled
+    RateLimited       TooManyUploads
+    Unavailable       StoreUnavailable
 
 `registry.distribution.errors` maps them to responses of the data plane, and
 `cloudcore.error_codes` to responses of the control plane.
