@@ -1,4 +1,4 @@
-"""Event counters of a registry, except those of requests: keys, metric names, documentation."""
+"""The counted events of a registry, except requests: keys, metric names and documentation."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _SIGN_INS: Final = {
     ("POST", b"/v1/oauth/token"): "token",
     ("GET", b"/v2/token"): "container client",
 }
-"""Names of the endpoints at which clients sign in, by method and path."""
+"""Maps method and path of each endpoint at which clients sign in to its name."""
 
 
 def _events() -> Iterator[CountedEvent]:
@@ -120,4 +120,4 @@ def _disk_cache() -> Iterator[CountedEvent]:
 
 EVENTS: Final = tuple(_events())
 OUTCOMES: Final = {request: f"sign_in.{door}" for request, door in _SIGN_INS.items()}
-"""First part of the keys that count the outcomes of a sign-in, by the request's method and path."""
+"""Maps method and path of a sign-in to the first part of the keys that count its outcomes."""

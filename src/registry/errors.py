@@ -1,4 +1,4 @@
-"""The errors of the registry, as subclasses of those in `cloudcore.errors`.
+"""The errors of the registry, by their base class in `cloudcore.errors`.
 
     InvalidInput      NameInvalid · TagInvalid · DigestInvalid · DigestMismatch · SizeInvalid
                       RangeInvalid · RangeUnsatisfiable · ListQueryInvalid
@@ -14,7 +14,7 @@
     Unavailable       StoreUnavailable
 
 `registry.distribution.errors` maps them to responses of the data plane, and
-`cloudcore.error_codes` to those of the control plane.
+`cloudcore.error_codes` to responses of the control plane.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class RangeInvalid(platform.InvalidInput):
 
 
 class RangeUnsatisfiable(platform.InvalidInput):
-    """The ``Range`` has no byte of the content, which has `size` bytes."""
+    """No byte of the ``Range`` is within the content, which has `size` bytes."""
 
     def __init__(self, size: int) -> None:
         super().__init__(f"the range lies outside the {size} bytes of the content")

@@ -15,7 +15,7 @@ import httpx
 import pytest
 
 from registry.console.addresses import MY_ACCOUNT
-from registry.console.client_wheel import client_wheel
+from registry.console.client_wheel import client_wheel, wheel_name
 from tests.databases import ROOT
 from tests.installed_wheel import install_wheel
 from tests.integration.console_access import see
@@ -46,7 +46,7 @@ def files_of(archive: ZipFile) -> dict[str, bytes]:
 
 def test_it_has_what_the_build_puts_in(built: Path) -> None:
     wheel = client_wheel()
-    assert wheel.name == built.name
+    assert wheel_name() == built.name
     with ZipFile(io.BytesIO(wheel.content)) as ours, ZipFile(built) as theirs:
         own, expected = files_of(ours), files_of(theirs)
         record = next(name for name in ours.namelist() if name.endswith("/RECORD"))
@@ -69,7 +69,7 @@ def test_it_has_what_the_build_puts_in(built: Path) -> None:
 @pytest.mark.timeout(300)
 def test_it_installs_and_runs_away_from_the_sources(tmp_path: Path) -> None:
     wheel = client_wheel()
-    file = tmp_path / wheel.name
+    file = tmp_path / wheel_name()
     file.write_bytes(wheel.content)
     commands = install_wheel(file, tmp_path / "venv")
     where = "import registry, cloudcore; print(registry.__file__, cloudcore.__file__)"
@@ -86,7 +86,7 @@ async def test_anybody_downloads_it_and_its_digest_is_shown(tmp_path: Path) -> N
     async with open_shop(tmp_path / "data") as shop:
         page = await see(shop, MY_ACCOUNT)
         wheel = client_wheel()
-        path = f"/console/client/{wheel.name}"
+        path = f"/console/client/{wheel_name()}"
         assert f"pipx install {URL}{path}<" in page
         assert f">{wheel.sha256}<" in page
         await check_download(shop, path)

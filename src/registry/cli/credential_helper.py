@@ -34,7 +34,7 @@ _MAX_INPUT: Final = 64 * 1024
 
 
 class _Stored(msgspec.Struct, rename="pascal"):
-    """A login that a client wants stored."""
+    """A login that a client asks the helper to store."""
 
     server: str = msgspec.field(name="ServerURL", default="")
     username: str = ""
@@ -81,8 +81,8 @@ def _get(environ: Mapping[str, str]) -> str:
 def _store(environ: Mapping[str, str]) -> str:
     """Accept a login to our registry without storing it; refuse any other.
 
-    Nothing is stored, because ``get`` makes passwords. ``docker login`` calls this, also when
-    ``entrepot docker-login`` runs it.
+    Nothing is stored, because ``get`` makes passwords. ``docker login`` calls this, also if
+    ``entrepot docker-login`` has run ``docker login``.
     """
     try:
         stored = msgspec.json.decode(_read(), type=_Stored)
@@ -118,9 +118,9 @@ def _version(_environ: Mapping[str, str]) -> str:
 
 
 def _source(server: str, environ: Mapping[str, str]) -> tuple[str, PasswordSource | None]:
-    """Return the server name, and the source of its passwords or None.
+    """Return `server`, and the source of passwords for it, or None if there is none.
 
-    Raise `CommandFailure` if the name is empty.
+    Raise `CommandFailure` if `server` is empty.
     """
     if not server:
         raise CommandFailure(_NO_SERVER)

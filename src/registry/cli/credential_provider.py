@@ -30,7 +30,7 @@ _MAX_INPUT: Final = 1 << 20
 
 
 class _Request(msgspec.Struct, rename="camel"):
-    """The fields of a request that are read; not the token of the pod's service account."""
+    """The fields of a request that are used; the pod's service account token is not."""
 
     api_version: str
     kind: str
@@ -49,10 +49,10 @@ def main() -> int:
 
 
 def respond(request: bytes, environ: Mapping[str, str]) -> dict[str, Any]:
-    """Return the response to a request; without `auth` if the image is of another registry.
+    """Return the response to a request; its `auth` is empty if the image is of another registry.
 
-    Raise `Misuse` if the bytes are not such a request, `CommandFailure` if the registry refuses, or
-    cannot be reached.
+    Raise `Misuse` if the bytes are not a CredentialProviderRequest; `CommandFailure` if the
+    registry refuses, or cannot be reached.
     """
     host = _host_of(_read(request).image)
     source = find_source(host, environ)

@@ -1,7 +1,7 @@
 """Parse the command line, run the command, and turn its errors into an exit status.
 
-Families list the modules with commands, one for each noun. The ``run`` default of a parser is the
-function that carries out its command.
+Families list the modules that describe commands. The ``run`` default of a parser is the function
+that carries out the command.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from registry.settings.texts import SettingsError
 
 SERVER_MODULES: Final = ("registry.cli.server.commands",)
 _SERVING: Final = ("dev", "serve")
-"""Long-running commands of `SERVER_MODULES`; to save memory, no other parsers are made for them."""
+"""Long-running commands; to save memory, only the parsers of `SERVER_MODULES` are made for them."""
 _OWN: Final = CommandGroup("this command", ("registry.cli.commands.completion",))
 _TITLES: Final = ("sign in", "use a registry", "people and rights", "set up an account")
 """Titles of the groups that the help shows first."""
@@ -74,7 +74,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except OSError as error:
         if error.errno in NO_ROOM and error.filename is not None:
             return _print_error(DiskFull(Path(error.filename)).advice, FAILED)
-        if error.filename is None:  # no file that was named
+        if error.filename is None:  # the error is not of a named file
             _drop_output()
             return _print_error(error.strerror or str(error), FAILED)
         return _print_error(f"{error.filename}: {error.strerror or error}", MISUSE)
@@ -82,18 +82,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _parse(given: Sequence[str]) -> argparse.Namespace:
-    """Parse the command line; exit if it is wrong, or requests help or the version."""
+    """Parse the command line; exit if it is wrong, or asks for help or the version."""
     try:
         return make_parser(_modules_of(given[0]) if given else None).parse_args(given)
     except SystemExit:
-        sys.stdout.flush()  # here, so that `main` reports a failure; Python does it as it exits
+        sys.stdout.flush()  # here, so that `main` reports a failure; else Python does at its exit
         raise
 
 
 def _modules_of(command: str) -> Container[str] | None:
-    """Return the module whose ``COMMANDS`` have this command, or None if none of them has it.
+    """Return the module that describes this command, or None if no module does.
 
-    Modules are imported until it is found. The parsers of all modules would take 0.1 s.
+    Modules are imported until it is found. Making the parsers of all modules would take 0.1 s.
     """
     if command in _SERVING:
         return SERVER_MODULES
@@ -111,7 +111,7 @@ def _groups() -> Iterator[CommandGroup]:
 
 
 def _drop_output() -> None:
-    """Flush standard output; if that fails, discard it, as Python would fail again at exit."""
+    """Flush standard output; if that fails, discard the output: Python would fail again at exit."""
     try:
         sys.stdout.flush()
     except OSError:

@@ -21,7 +21,7 @@ from registry.services.events import NamedTopic, TopicNotFound
 def topic_states(
     region: str, tx: Connection, account_id: str, crns: Sequence[str]
 ) -> Mapping[str, NamedTopic]:
-    """Map each CRN to its topic's id or, if the topic was deleted, to the events it missed."""
+    """Map each CRN to the topic's id; if the topic is missing, to counts of its waiting events."""
     found = states_of(tx, account_id, region, crns)
     return {
         crn: NamedTopic(state.id)
@@ -40,7 +40,7 @@ def topic_states(
 def named_topic(
     region: str, tx: Connection, account_id: str, value: str, authorize: Authorize
 ) -> str:
-    """Return the CRN of a topic from its name, id or CRN in a rule's request.
+    """Return the CRN of the topic that `value` in a request names: by name, id or CRN.
 
     Raise `TopicNotFound` if there is no such topic.
     """
@@ -51,14 +51,14 @@ def named_topic(
 
 
 class InstallAuthority:
-    """Issues certificates for database servers; see `ServerAuthority`."""
+    """Issues certificates for database servers; implements `ServerAuthority`."""
 
     def __init__(self, database: Database, embedded: EmbeddedAuthority) -> None:
         self._database = database
         self._embedded = embedded
 
     async def issue(self, names: Sequence[str]) -> ServerCertificate:
-        """Issue a certificate for names and addresses, with a new key."""
+        """Issue a certificate with a new key for host names and IP addresses."""
         key = new_private_key("ecdsa-p256")
         chain = await self._embedded.issue(signing_request(key, names), names)
         found = await self._database.read(list_authorities)

@@ -1,4 +1,4 @@
-"""Background work of the registry's family in every edition, and the ports it offers."""
+"""The registry's family in every edition: its background work, and the ports it offers."""
 
 from __future__ import annotations
 

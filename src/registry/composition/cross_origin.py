@@ -30,9 +30,9 @@ _PREFLIGHT_SECONDS: Final = 600
 
 
 class CrossOriginReads:
-    """Wraps a plane, and lets web pages of some origins read from it.
+    """Wraps a plane, and lets web pages of listed origins read from the plane.
 
-    Pages of other origins get the response without CORS headers, but with ``Vary`` for caches.
+    For other origins, the response has no CORS headers, but ``Vary`` for caches.
     """
 
     def __init__(self, plane: Application, origins: Collection[str]) -> None:
@@ -46,21 +46,18 @@ class CrossOriginReads:
             await self._plane(scope, receive, send)
             return
         origin = _only(scope, b"origin")
-        is_listed = origin in self._origins
-        if scope["method"] == "OPTIONS":
-            method = _only(scope, b"access-control-request-method")
-            if is_listed and method is not None and method.decode("latin-1") in _READS:
-                assert origin is not None
-                await _allow(scope, send, origin)
-            else:
-                await self._plane(scope, receive, send)
-            return
+        listed = origin if origin in self._origins else None
+        if scope["method"] == "OPTIONS" and listed is not None:
+            method = _only(scope, b"access-control-request-method") or b""
+            if method.decode("latin-1") in _READS:
+                await _allow(scope, send, listed)
+                return
         if scope["method"] not in _READS:
             await self._plane(scope, receive, send)
             return
         headers = [(b"vary", b"Origin")]
-        if is_listed and origin is not None:
-            headers.append((b"access-control-allow-origin", origin))
+        if listed is not None:
+            headers.append((b"access-control-allow-origin", listed))
             headers.append((b"access-control-expose-headers", _EXPOSED_HEADERS))
 
         async def send_readable(message: Message) -> None:
@@ -86,7 +83,7 @@ async def _allow(scope: Scope, send: Send, origin: bytes) -> None:
 
 
 def _is_readable(scope: Scope) -> bool:
-    """Return True if the path is below ``/v1`` or ``/v2``, but not part of the sign-in."""
+    """Return True if the path is ``/v1``, ``/v2`` or below, but not an endpoint of the sign-in."""
     path = scope.get("raw_path") or scope["path"].encode()
     is_api = path in _PLANES or path.startswith(tuple(plane + b"/" for plane in _PLANES))
     return is_api and not path.startswith(_SIGN_IN)
@@ -105,12 +102,12 @@ _MAX_SHOWN: Final = 100
 
 
 class LoopbackGuard:
-    """Wraps an application; admits requests for loopback hosts, but not from other sites' pages."""
+    """Wraps an application; admits requests for loopback hosts, except from other sites' pages."""
 
     def __init__(
         self, application: Application, refuse: Refuse, allowed_hosts: Iterable[str] = ()
     ) -> None:
-        """Treat `allowed_hosts` as loopback hosts too; one without a port allows any port.
+        """Treat `allowed_hosts` as loopback hosts too; a host without a port matches any port.
 
         `refuse` sends the error in the format that clients of the application expect.
         """
@@ -127,7 +124,7 @@ class LoopbackGuard:
             await self._refuse(scope, send, AccessDenied(reason))
 
     def _reason_to_refuse(self, scope: Scope) -> str | None:
-        """Return the error message if a request must be refused, or None."""
+        """Return why a request must be refused, or None to admit it."""
         hosts = []
         for name, value in scope["headers"]:
             if name == b"host":
@@ -177,5 +174,5 @@ def is_loopback(host: str) -> bool:
 
 
 def _shown(text: str) -> str:
-    """Return text from a request, shortened and escaped for an error message."""
+    """Return text from a request, shortened and escaped; ``none`` for empty text."""
     return repr(text[:_MAX_SHOWN]) if text else "none"

@@ -2,36 +2,31 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from cloudcore.databases import needs as databases
 from cloudcore.databases.archive.bucket_archive import BucketArchive
 from cloudcore.databases.archive.driver import BackupTarget
 from cloudcore.databases.archive.pgbackrest import ServerPlace
 from cloudcore.databases.archive.s3_bridge import Bridge, S3Address
+from cloudcore.databases.clusters.cluster import CLUSTER
 from cloudcore.databases.servers.driver import ServerSpec
-from cloudcore.iam.service_roles import ServiceRoles
-from cloudcore.nodes.node import Node
-from cloudcore.storage.needs import StorageNeeds
+from cloudcore.iam.service_roles import SERVICE_ROLES
+from cloudcore.nodes.node import NODE
+from cloudcore.ports import Opening
+from cloudcore.storage.family import STORAGE
+from registry.composition.stores import STORES
 from registry.settings.settings import Settings
 from registry.settings.texts import is_every_address
 
-if TYPE_CHECKING:
-    from cloudcore.databases.servers.bubblewrap import BubblewrapServers
 
-
-def archive_of(
-    settings: Settings,
-    node: Node,
-    storage: StorageNeeds,
-    roles: ServiceRoles,
-    servers: BubblewrapServers | None,
-) -> tuple[BucketArchive, Bridge | None]:
-    """Return the archive and its bridge to the S3 endpoint, which the caller closes.
-
-    The bridge is None if this machine has no S3 endpoint.
-    """
-    endpoint = s3_endpoint(settings)
-    bridge = None if endpoint is None else Bridge(endpoint)
+async def open_archive(opening: Opening) -> BucketArchive:
+    """Return the archive, with a bridge to the S3 endpoint if this machine has one."""
+    settings, node = (await opening.get(STORES)).settings, await opening.get(NODE)
+    storage, roles = await opening.needs_of(STORAGE), await opening.get(SERVICE_ROLES)
+    servers = await opening.get(databases.SERVERS)
+    bridge = None
+    if (endpoint := s3_endpoint(settings)) is not None:
+        bridge = Bridge(endpoint)
+        opening.resources.push_async_callback(bridge.close)
 
     def place(target: BackupTarget) -> ServerPlace:
         assert servers is not None, "the cluster is on a machine that runs servers"
@@ -39,8 +34,8 @@ def archive_of(
         paths = servers.paths(spec)
         return ServerPlace(paths.data, paths.user, paths.socket_folder, target.port)
 
-    networks = settings.node.registered_networks
-    return BucketArchive(storage, roles, bridge, node.folder / "archive", place, networks), bridge
+    folder, networks = node.folder / "archive", settings.node.registered_networks
+    return BucketArchive(storage, roles(CLUSTER.service), bridge, folder, place, networks)
 
 
 def s3_endpoint(settings: Settings) -> S3Address | None:

@@ -1,6 +1,6 @@
-"""``entrepot dev``: one account without sign-in, on this machine only, and its encryption key.
+"""``entrepot dev``: one account without sign-in, on this machine only.
 
-The key lets it seal blobs as ``entrepot serve`` does.
+Its own root key lets it seal blobs as ``entrepot serve`` does.
 """
 
 from __future__ import annotations
@@ -42,20 +42,20 @@ _ABSENT = (
     "console come with `entrepot init` and `entrepot serve`"
 )
 FILE_NAME: Final = "dev.key"
-"""Not ``root.key``: that file marks the folder of an install with accounts."""
+"""The root key's file. Not ``root.key``, which marks the folder of an install with accounts."""
 
 
 async def open_data_keys(stores: RegistryStores) -> RegistryStores:
-    """Return the stores with the data keys in the data folder; create the root key if needed.
+    """Return the stores with data keys under the root key `FILE_NAME`; create that key if needed.
 
-    Without sealing, an existing root key is opened to read blobs sealed before; if there is none,
-    the stores are returned unchanged. Raise `KeyringError` if the file of the root key cannot be
-    used.
+    If sealing is off, no root key is created: without one, return the stores unchanged; with one,
+    blobs that were sealed before can be read. Raise `KeyringError` if the root key's file cannot
+    be used.
     """
     settings, ctx = stores.settings, stores.ctx
     path = settings.data / FILE_NAME
     if settings.seals:
-        with suppress(FileExistsError):  # another worker process may be faster
+        with suppress(FileExistsError):  # another worker process may create it first
             create_root_key(path)
     elif not path.exists():
         return stores
@@ -97,11 +97,11 @@ async def _make_dev_planes(
 
 
 DEV_REGISTRY: Final = replace(REGISTRY, runs=replace(BACKGROUND, open=_open_dev, offers=()))
-"""The registry's family without sign-in, and without the ports it offers."""
+"""The registry's family without sign-in; it offers no ports."""
 
 
 DEV: Final = Edition((KERNEL, DEV_REGISTRY), (), _make_dev_planes)
-"""``entrepot dev``: one account, no sign-in, data plane and health."""
+"""``entrepot dev``: one account, no sign-in, the data plane and health checks."""
 
 
 def create_dev_app(settings: Settings, mark: CommitMark | None = None) -> Dispatcher:

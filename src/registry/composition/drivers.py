@@ -19,7 +19,7 @@ def network_driver(settings: Settings) -> NetworkDriver:
     """Return the driver of networks."""
     folder = settings.node.node(settings.data).folder / "network"
     if settings.node.network_driver == "nftables":
-        from cloudcore.network.drivers.nftables import Nftables  # noqa: PLC0415 - one of both is used
+        from cloudcore.network.drivers.nftables import Nftables  # noqa: PLC0415 - only one of the two is used
 
         return Nftables(folder)
     from cloudcore.network.drivers.render import Render  # noqa: PLC0415 - as above
@@ -67,7 +67,7 @@ def database_driver(settings: Settings) -> BubblewrapServers | None:
 
 
 def check_drivers(settings: Settings) -> None:
-    """Check that this machine can run its drivers.
+    """Check that this machine can run the configured drivers.
 
     Raise `SettingsError` if a program or a right is missing; the message names it.
     """

@@ -1,7 +1,7 @@
 """Join the nodes that serve the same install: same settings, same root key, same blobs.
 
 Responses must not depend on the node. So a node refuses to start if it differs from the others in a
-setting that clients notice, or on which one node relies when it decides for another.
+setting whose value clients notice, or that a node uses when it decides for another node.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from registry.blobstore.store import BlobStore
 from registry.composition.stores import RegistryStores
 from registry.metadata.collector import generations
 from registry.services.context import ServiceContext
-from registry.settings.reading import GROUPS
+from registry.settings.reading import values_of
 from registry.settings.settings import Settings
 from registry.settings.texts import SettingsError
 
@@ -47,24 +47,19 @@ SHARED_SETTINGS: Final = (
 )
 """The settings that must be the same on all nodes; none of them is secret."""
 _BUCKETS: Final = "buckets"
-"""The name under which nodes compare the folder of bucket objects, beside the names of settings."""
+"""Name of the folder of bucket objects among the values that nodes compare."""
 _LOOKS: Final = 50
 _LOOK_SECONDS: Final = 0.1
 _OLD: Final = 15 * 60 * MICROSECONDS
-"""A generation older than the newest one by this much is not of a store in use."""
+"""A store whose generation is older than the newest one by this much is not in use."""
 
 _log = logging.getLogger(__name__)
 
 
 def shared_settings(settings: Settings) -> Mapping[str, str]:
     """Map each setting that all nodes must share to its value, as text."""
-    groups = (settings, *(getattr(settings, name) for name in GROUPS))
-    found = {
-        name: str(getattr(group, name))
-        for name in SHARED_SETTINGS
-        for group in groups
-        if hasattr(group, name)
-    }
+    values = values_of(settings)
+    found = {name: str(values[name]) for name in SHARED_SETTINGS}
     if not settings.public_url:
         found["public_url"] = settings.url
     catalog = "the program's"  # one version may have other prices than the next beside it
@@ -76,13 +71,13 @@ def shared_settings(settings: Settings) -> Mapping[str, str]:
 async def join_fleet(settings: Settings, stores: RegistryStores) -> None:
     """Register this node with the running ones, if it may join them.
 
-    Raise `SettingsError` if another node has its name, if its settings or its store of blobs differ
-    from the running nodes', or if a PostgreSQL database, which nodes may share, cannot be reached.
+    Raise `SettingsError` if another node has this node's name, if settings or blob store are not
+    those of the running nodes, or if a PostgreSQL database, which nodes may share, is out of reach.
     """
     ctx = stores.ctx
     node = settings.node.node(settings.data)
     try:
-        identity = identity_of(node.folder)  # nothing is served yet that would wait
+        identity = identity_of(node.folder)  # blocks, but nothing is served yet
         joined = await ctx.database.write(
             join, node, identity, _own_settings(settings), ctx.clock()
         )
@@ -93,7 +88,7 @@ async def join_fleet(settings: Settings, stores: RegistryStores) -> None:
             raise SettingsError(
                 f"whether this node may join is not known: {error}; start it again"
             ) from None
-        # A full disk, on which what is there is served. All processes are of one machine.
+        # SQLite: all processes are on this machine. A full disk still serves what it has.
         _log.warning("whether other nodes run with other settings is not known: %s", error)
         return
     if joined.differences:
@@ -108,19 +103,19 @@ async def join_fleet(settings: Settings, stores: RegistryStores) -> None:
 
 
 def check_of(settings: Settings) -> Check:
-    """Return a check that nodes started later have the same settings.
+    """Return the check that nodes which started while this one was silent have the same settings.
 
-    On SQLite, all processes run on one machine, and the check compares nothing.
+    On SQLite, where all processes run on one machine, the check compares nothing.
     """
     shared: Mapping[str, str] = {}
-    if is_postgresql(settings.database):  # else all processes are of one machine
+    if is_postgresql(settings.database):  # else all processes run on one machine
         with suppress(OSError):  # the disk is full: `join_fleet` has logged it
             shared = _own_settings(settings)
     return partial(check_same, settings=shared)
 
 
 def end_if_differs(error: Conflict) -> None:
-    """Shut this process down if its settings differ from those of other nodes."""
+    """Shut this process down if `error` says that its settings differ from those of other nodes."""
     if isinstance(error, Differs):
         os.kill(os.getpid(), signal.SIGTERM)
 
@@ -134,13 +129,13 @@ def _own_settings(settings: Settings) -> Mapping[str, str]:
 
 
 async def _check_store(settings: Settings, stores: RegistryStores, others: Sequence[str]) -> None:
-    """Raise `SettingsError` if the running nodes (named in `others`) use another store of blobs."""
+    """Raise `SettingsError` if the running nodes, named in `others`, use another blob store."""
     if await _is_their_store(stores.ctx, stores.store):
         return
     bucket = settings.store.store_s3_bucket
     place = f"the bucket {bucket} of store_s3_endpoint" if bucket else str(settings.blobs)
     raise SettingsError(
-        f"{place} has not the blobs of the nodes that run ({_listed(others)}):"
+        f"{place} has not the blobs of the nodes that run ({', '.join(others)}):"
         f" all nodes have one store{'' if bucket else '; is its disk mounted?'}"
     )
 
@@ -149,8 +144,8 @@ async def _is_their_store(ctx: ServiceContext, store: BlobStore) -> bool:
     """Return True if the other nodes use this store, judging by the generation that is saved in it.
 
     Each node begins a generation at least every five minutes, by its own clock, and saves it in the
-    store. So an old one, or none, means another store. A saved generation that the database lacks
-    is reported elsewhere (`registry.gc.database_rollback`).
+    store. So an old generation, or none, means another store. A saved generation that the database
+    lacks counts as theirs here; `registry.gc.database_rollback` reports it.
     """
     for _ in range(_LOOKS):
         newest_at = await ctx.database.read(generations.newest_at)
@@ -159,18 +154,18 @@ async def _is_their_store(ctx: ServiceContext, store: BlobStore) -> bool:
             return True  # nobody has used a store yet
         if noted is not None:
             began_at = await ctx.database.read(generations.began_at, noted)
-            # A clock that was ahead for a while may have begun one in the future.
+            # A node whose clock was ahead may have begun a generation in the future.
             is_old = began_at is not None and began_at <= min(newest_at, ctx.clock()) - _OLD
             return not is_old or await _has_stopped(ctx, store, noted)
-        await asyncio.sleep(_LOOK_SECONDS)  # another node may just write the first one
+        await asyncio.sleep(_LOOK_SECONDS)  # another node may be saving the first generation
     return False
 
 
 async def _has_stopped(ctx: ServiceContext, store: BlobStore, noted: str) -> bool:
-    """Return True if a store has an old generation only because nobody can write to it now.
+    """Return True if a store has an old generation only because it cannot be written to now.
 
-    Nodes read from a full disk, so this one may join them. But a wrong disk may be full or
-    read-only too: the right one has the newest blob.
+    Nodes still read from a full disk, so this node may join them. A wrong disk may be full or
+    read-only too, but only the right one has the newest blob.
     """
     try:
         await store.note_generation(noted)
@@ -194,10 +189,6 @@ def _refusal(differences: Sequence[Difference], others: Sequence[str]) -> str:
         for each in differences
     )
     return (
-        f"this node differs from those that run ({_listed(others)}): {told}. Give all nodes the"
+        f"this node differs from those that run ({', '.join(others)}): {told}. Give all nodes the"
         " same; to change it, stop all of them first (docs/how-to/fleet.md)"
     )
-
-
-def _listed(names: Sequence[str]) -> str:
-    return ", ".join(names)

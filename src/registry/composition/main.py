@@ -1,8 +1,6 @@
 """Open the stores and families of one process, make its planes, and run its background work.
 
-Implementations are constructed only in this package; `families` lists the families. Code for
-``entrepot dev`` only is in `dev`; code for ``entrepot serve`` only is in `serve`, which takes 0.3 s
-to import.
+Code of one edition only is in `dev` or in `serve`, which takes 0.3 s to import.
 """
 
 from __future__ import annotations
@@ -87,14 +85,14 @@ def prepare(settings: Settings, *, is_restoration: bool = False) -> None:
 
 @asynccontextmanager
 async def _ready_to_collect(ctx: ServiceContext, sweeper: BlobSweeper) -> AsyncIterator[None]:
-    """Move back orphans that have a row; during the block, record generations of the store."""
+    """Put back orphans that have a row; during the block, save generations in the store."""
     history = Generations(ctx, sweeper)
     await history.begin()
     try:
         await take_back_owned(ctx, sweeper)
     except PlatformError as error:  # the next scan tries again
         _log.warning("no orphan was put back: %s", error)
-    # In each process, from start to stop: under a lease, a dead holder would leave a gap.
+    # In each process: if only the holder of a lease did this, its death would leave a gap.
     async with repeated(database_rollback.EVERY_SECONDS, history.go_on):
         yield
     await history.end()
@@ -122,14 +120,14 @@ class Edition:
         [Opening, tuple[Family[Any], ...], Readiness], Awaitable[PlaneApplications]
     ]
     audits: bool = False
-    """The edition has an audit log."""
+    """True if the edition has an audit log."""
 
 
 class Registry:
     """The stores, planes and background work of one worker process.
 
-    Without an `edition` it has only the stores, for commands that work on them. The caller closes a
-    `database` or `store` that it passes. All workers of one server share one `mark`.
+    Without an `edition` it has only the stores, for commands that work on stored data. A `database`
+    or `store` that is passed is closed by the caller. All workers of one server share one `mark`.
     """
 
     def __init__(
@@ -157,14 +155,13 @@ class Registry:
         self._planes: PlaneApplications | None = None
         self.on_event: Count = count_nothing
         self.kept: KeptAnswers | None = None
-        """Responses of the planes that may be repeated; None before the start, or if none may be
-        kept."""
+        """Cached responses of the planes; None before the start, or if the cache is off."""
         self._measure: Measure = measure_nothing
         self._is_leaving = False
 
     @asynccontextmanager
     async def open(self, leases: Leases | None = None) -> AsyncIterator[RegistryStores]:
-        """Open the stores for the block. A worker passes `leases` to hold uploads."""
+        """Open the stores for the block. A worker passes the `leases` of its uploads."""
         settings = self._settings
         async with AsyncExitStack() as resources:
             database, store = self._database, self._store
@@ -261,7 +258,7 @@ class Registry:
         compile_all(for_postgresql=is_postgresql(self._settings.database))
 
     async def start(self) -> None:
-        """Open the stores, make the planes, and start background work; on failure, undo it."""
+        """Open the stores, make the planes, and start background work; on failure, undo all."""
         async with AsyncExitStack() as resources:
             await self._start(resources)
             self._resources = resources.pop_all()
@@ -283,7 +280,7 @@ class Registry:
         opened = [(family.runtime, await opening.needs_of(family)) for family in families]
         for runtime, needs in opened:
             await runtime.begin(needs, resources)
-        # In each process: the pulls that it noted in memory, and the uploads that it holds.
+        # In each process: its pulls are counted in memory, and its uploads are leased to it.
         await enter(repeated(_PULL_FLUSH_SECONDS, ctx.pulls.flush))
         await enter(repeated(RENEW_SECONDS, partial(leases.renew, ctx.database, ctx.clock)))
         kinds = [kind for runtime, needs in opened for kind in runtime.job_kinds(needs)]
@@ -387,7 +384,7 @@ class Registry:
 
 
 def quotas_of(families: Sequence[Family[Any]]) -> Sequence[KnownQuota]:
-    """Return the quotas of families, each with the function that counts its use."""
+    """Return the quotas of families, each with the function that counts its use, if any."""
     counted = {each.quota.name: each for family in families for each in family.runtime.uses}
     return [
         KnownQuota(quota, counted.get(quota.name)) for family in families for quota in family.quotas

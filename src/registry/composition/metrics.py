@@ -1,4 +1,4 @@
-"""Metrics of a registry: events that workers count, and gauges that are measured at a scrape.
+"""Metrics of a registry: the events that workers count, and the gauges measured at each scrape.
 
 The gauges are of disk, database, jobs, chores, nodes, backups and uploads. Each query reads a
 bounded number of rows, so a scrape costs the same in every registry.
@@ -25,7 +25,7 @@ from registry import counters
 from registry.blobstore.backups import BackupTimes, backup_times
 from registry.blobstore.opening import folder_of_notes
 from registry.composition.families import FAMILIES
-from registry.metadata.collector.plain_objects import MOST_COUNTED, PlainTotals, estimate_plain
+from registry.metadata.collector.plain_objects import MOST_COUNTED, estimate_plain
 from registry.metadata.collector.scrub import oldest_verified_at
 from registry.metadata.metrics import MOST_UPLOADS, open_uploads, postgresql_bytes
 from registry.metadata.pull_through.rules import Totals, totals_of_all
@@ -33,7 +33,7 @@ from registry.services.context import ServiceContext
 from registry.settings.settings import Settings
 
 STEP: Final = 2000
-"""Number of files and folders examined per call: some 10 ms, unless the disk is busy."""
+"""Number of files and folders examined per call: about 10 ms, unless the disk is busy."""
 _FORGOTTEN_AFTER: Final = 7 * 24 * 3600 * MICROSECONDS
 """A machine not seen for this long counts as removed."""
 _BLOCK: Final = 512
@@ -91,30 +91,27 @@ class FolderSize:
     def __init__(self, folders: Sequence[Path], step: int = STEP) -> None:
         self._folders = folders
         self._step = step
-        self._walk: Iterator[int] = iter(())
+        self._walk: Iterator[int] | None = None
         self._sum = 0
         self._total: int | None = None
-        self._has_begun = False
 
     def count_on(self) -> int | None:
         """Continue counting; return the bytes of the last complete count. Blocks.
 
         Return None until the first count is complete.
         """
-        if not self._has_begun:
-            self._walk, self._sum, self._has_begun = self._sizes(), 0, True
-        looked_at = 0
-        for size in islice(self._walk, self._step):
-            self._sum += size
-            looked_at += 1
-        if looked_at < self._step:
-            self._total, self._has_begun = self._sum, False
+        if self._walk is None:
+            self._walk, self._sum = self._sizes(), 0
+        sizes = list(islice(self._walk, self._step))
+        self._sum += sum(sizes)
+        if len(sizes) < self._step:
+            self._total, self._walk = self._sum, None
         return self._total
 
     def _sizes(self) -> Iterator[int]:
         folders = [str(folder) for folder in self._folders]
         while folders:
-            # What is gone meanwhile takes no space.
+            # A file that was deleted meanwhile takes no space.
             with suppress(FileNotFoundError), os.scandir(folders.pop()) as entries:
                 for entry in entries:
                     with suppress(FileNotFoundError):
@@ -133,7 +130,7 @@ class MeasuredFolders(NamedTuple):
 
 
 class ChorePeriods(NamedTuple):
-    """The period in seconds of each chore of a process, by name, and when the process started."""
+    """The period of each chore of a process, in seconds by name, and when the process started."""
 
     seconds: Mapping[str, float]
     since: int
@@ -160,7 +157,9 @@ async def measure(
         size = await asyncio.to_thread(_file_bytes, sqlite_path(settings.database))
     gauges.append(_gauge("entrepot_database_size_bytes", size))
     gauges += _scrub(settings, await database.read(oldest_verified_at), now)
-    gauges += _plain(await database.read(estimate_plain))
+    plain = await database.read(estimate_plain)
+    gauges.append(_gauge("entrepot_plain_blobs", plain.object_count))
+    gauges.append(_gauge("entrepot_plain_bytes", plain.stored_bytes))
     gauges += _cache(await database.read(totals_of_all))
     gauges += _jobs(await database.read(unfinished_jobs, now), now)
     gauges += _chores(await database.read(chores), periods, now)
@@ -176,7 +175,7 @@ async def measure(
 
 
 def folders_of(settings: Settings) -> MeasuredFolders:
-    """Return the folders to measure: the data folder, blobs that are elsewhere, and the cache."""
+    """Return the folders to measure: data (with blobs that are elsewhere), and the disk cache."""
     data, blobs = settings.data.resolve(), settings.blobs.resolve()
     all_data = FolderSize([data] if blobs.is_relative_to(data) else [data, blobs])
     return MeasuredFolders(all_data, FolderSize([settings.cache]))
@@ -214,11 +213,6 @@ def _scrub(settings: Settings, oldest: int | None, now: int) -> Iterator[Gauge]:
     yield _gauge(
         "entrepot_scrub_oldest_seconds", 0 if oldest is None else (now - oldest) / MICROSECONDS
     )
-
-
-def _plain(plain: PlainTotals) -> Iterator[Gauge]:
-    yield _gauge("entrepot_plain_blobs", plain.object_count)
-    yield _gauge("entrepot_plain_bytes", plain.stored_bytes)
 
 
 def _cache(totals: Totals) -> Iterator[Gauge]:

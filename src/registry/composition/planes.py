@@ -71,7 +71,7 @@ def planes_of(settings: Settings) -> Planes:
 
 
 def _of_names(settings: Settings) -> Iterator[Plane]:
-    """Yield the planes of each host name, if families have their own host names."""
+    """Yield the planes of each host name; nothing unless families have their own host names."""
     for name, parts in parts_by_name(settings).items():
         data, control = (each._replace(hosts=(name.encode(),)) for each in _REGISTRY)
         nothing = control._replace(is_empty=True)
@@ -80,7 +80,7 @@ def _of_names(settings: Settings) -> Iterator[Plane]:
         pages = (_PAGES,) if CONSOLE in parts else ()
         yield control._replace(prefixes=(*paths_of(parts), *pages))
         yield nothing._replace(prefixes=(*_OF_PROGRAMS, _PAGES))
-        yield control  # From any name, a browser finds from a reference of an image to its page.
+        yield control  # At any name, an image reference leads a browser to the image's page.
 
 
 PLANES: Final = Planes(*_REGISTRY)
@@ -131,9 +131,9 @@ _EVERYWHERE: Final = (
 
 
 def parts_by_name(settings: Settings) -> Mapping[str, frozenset[str]]:
-    """Map each host name, without ports, to the parts it serves; empty if one name serves all.
+    """Map each host name, without its port, to the parts it serves; empty if one name serves all.
 
-    Raise `SettingsError` if a configured part does not exist.
+    Raise `SettingsError` if `family_hosts` names a part that does not exist.
     """
     own = settings.own_hosts
     if not own:
@@ -150,6 +150,6 @@ def parts_by_name(settings: Settings) -> Mapping[str, frozenset[str]]:
 
 
 def paths_of(parts: Iterable[str]) -> tuple[bytes, ...]:
-    """Return the path prefixes that the control plane serves at a host name with these `parts`."""
+    """Return the path prefixes that the control plane serves at a host with these `parts`."""
     own = (path for part in parts for path in _PATHS.get(part, ()))
     return tuple(path.encode() for path in (*_EVERYWHERE, *sorted(own)))

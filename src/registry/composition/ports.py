@@ -1,4 +1,4 @@
-"""Fill ports of families from other families, and from the settings.
+"""Provide values for ports of families, from other families or from the settings.
 
 Ports that a family fills itself are in its own ``needs.py``.
 """
@@ -22,10 +22,8 @@ from cloudcore.compute.family import COMPUTE
 from cloudcore.compute.images import IMAGES, Images
 from cloudcore.compute.pools import PoolTargets
 from cloudcore.databases import needs as databases
-from cloudcore.databases.clusters.cluster import CLUSTER
 from cloudcore.email import needs as email
 from cloudcore.iam.audit import AUDITOR
-from cloudcore.iam.service_roles import SERVICE_ROLES
 from cloudcore.identity import needs as identity
 from cloudcore.identity.routes.organizations import membership_policy
 from cloudcore.identity.services.accounts import PrepareAddition
@@ -51,7 +49,6 @@ from cloudcore.queue import needs as queue
 from cloudcore.quotas import needs as quotas
 from cloudcore.storage import needs as storage
 from cloudcore.storage.bucket import BUCKET_BYTES
-from cloudcore.storage.family import STORAGE
 from cloudcore.storage.needs import BucketBytes
 from cloudcore.web.context import (
     AUTHENTICATOR,
@@ -123,7 +120,7 @@ def _certificate_settings(settings: Settings) -> certificate.CertificateSettings
 
 
 def _sending(settings: Settings) -> email.SendingTerms:
-    """Return the sender of the accounts' mail, which is None if sending is off, and the rate."""
+    """Return the sender of the accounts' mail (None if sending is off) and the allowed rate."""
     chosen, name = settings.email, settings.mail_host_name
     if chosen.email_sending == "off":
         return email.SendingTerms(None, chosen.email_rate)
@@ -134,10 +131,6 @@ def _sending(settings: Settings) -> email.SendingTerms:
     resolver = DnsResolver(settings.resolver)
     direct = DirectSender(resolver, chosen.allowed, name, chosen.email_port)
     return email.SendingTerms(direct, chosen.email_rate)
-
-
-def _return_mail(settings: Settings) -> email.ReturnMail:
-    return email.ReturnMail(settings.email.bounce_domain, settings.email.bounce_address)
 
 
 def _control_settings(settings: Settings) -> ControlSettings:
@@ -175,7 +168,7 @@ async def _addition(opening: Opening) -> PrepareAddition:
 
 
 async def _mail(opening: Opening) -> PlatformMail | None:
-    """Return the configured sender of the platform's mail, or None."""
+    """Return the sender of the platform's own mail, or None if none is configured."""
     settings = (await opening.get(STORES)).settings
     if settings.smarthost is not None:
         return smarthost_mail(settings.smarthost, settings.mail_host_name, settings.smtp_from)
@@ -213,7 +206,7 @@ async def _prices(opening: Opening) -> billing.Prices:
 
 
 async def _images(opening: Opening) -> Images:
-    """Return where instances on this machine get images from: this registry."""
+    """Return this registry as the source of images for instances on this machine."""
     from registry.image_roots.images import RegistryImages  # noqa: PLC0415 - few machines run any
     from registry.image_roots.layer_store import LayerStore  # noqa: PLC0415
 
@@ -222,7 +215,7 @@ async def _images(opening: Opening) -> Images:
     return RegistryImages(
         await opening.get(registry.SERVICES),
         await opening.get(registry.BEARERS),
-        # Layers whose files belong to other ids are others.
+        # A layer is unpacked once for each first user id: its files belong to other ids.
         LayerStore(node.folder / "layers" / ("own" if first is None else f"{first}"), first),
         frozenset({settings.pull_host, *settings.hosts}),
     )
@@ -249,19 +242,9 @@ async def _authority(opening: Opening) -> databases.ServerAuthority:
 
 
 async def _archive(opening: Opening) -> BucketArchive:
-    from registry.composition.database_archive import archive_of  # noqa: PLC0415 - most processes ask for none
+    from registry.composition.database_archive import open_archive  # noqa: PLC0415 - most processes ask for none
 
-    settings, node = (await opening.get(STORES)).settings, await opening.get(NODE)
-    made, bridge = archive_of(
-        settings,
-        node,
-        await opening.needs_of(STORAGE),
-        (await opening.get(SERVICE_ROLES))(CLUSTER.service),
-        await opening.get(databases.SERVERS),
-    )
-    if bridge is not None:
-        opening.resources.push_async_callback(bridge.close)
-    return made
+    return await open_archive(opening)
 
 
 def _database_terms(settings: Settings) -> databases.DatabaseTerms:
@@ -329,7 +312,12 @@ CROSS_FAMILY_OFFERS: Final = (
     _from_settings(CONTROL_SETTINGS, _control_settings),
     _from_settings(audit.KEPT_SECONDS, lambda settings: settings.audit_seconds),
     _from_settings(catalog.FILE, lambda settings: settings.catalog),
-    _from_settings(email.RETURN_MAIL, _return_mail),
+    _from_settings(
+        email.RETURN_MAIL,
+        lambda settings: email.ReturnMail(
+            settings.email.bounce_domain, settings.email.bounce_address
+        ),
+    ),
     _from_settings(email.DEDICATED_IPS, lambda settings: settings.email.dedicated_ips),
     _from_settings(email.SENDING, _sending),
     _from_settings(loadbalancer.VIPS, lambda settings: settings.node.vips),

@@ -9,7 +9,6 @@ from typing import Any, Final, cast
 
 from cloudcore.db.base import CommitMark
 from cloudcore.family import Family, vocabulary
-from cloudcore.iam.vocabulary import Vocabulary
 from cloudcore.ports import Opening
 from cloudcore.serving.dispatch import Application, Dispatcher
 from cloudcore.storage.family import STORAGE
@@ -43,16 +42,13 @@ def _routes(families: tuple[Family[Any], ...]) -> Routes:
     )
 
 
-@cache
-def _vocabulary(families: tuple[Family[Any], ...]) -> Vocabulary:
-    """Return the actions and resource types that policies can name, built once per process."""
-    return vocabulary(families)
+_vocabulary: Final = cache(vocabulary)
+"""Returns the actions and resource types that policies can name, built once per process."""
 
 
 async def _make_planes(
     opening: Opening, families: tuple[Family[Any], ...], readiness: Readiness
 ) -> PlaneApplications:
-    """Make both planes and the console, with sign-in and policies."""
     stores, platform = await opening.needs_of(REGISTRY), await opening.get(PLATFORM)
     settings, ctx = stores.settings, stores.ctx
     needs: dict[str, object] = {
@@ -116,7 +112,7 @@ SERVE: Final = Edition(FAMILIES, CROSS_FAMILY_OFFERS, _make_planes, audits=True)
 
 
 def _readable(planes: PlaneApplications, origins: Sequence[str]) -> PlaneApplications:
-    """Let web pages of these origins read from the data and the control plane."""
+    """Return the planes, with data and control plane readable by web pages of these origins."""
     if not origins:
         return planes
     return planes._replace(

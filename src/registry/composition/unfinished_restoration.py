@@ -10,9 +10,9 @@ from registry.settings.settings import Settings
 from registry.settings.texts import SettingsError
 
 UNDER_WAY: Final = "restore-under-way"
-"""A file in the data folder that holds the backup's id until the restoration is complete."""
+"""Name of the file in the data folder with the backup's id, until the restoration is complete."""
 MARK: Final = "entrepot_restoration"
-"""A table in a PostgreSQL database that holds the same id, for other machines that use it."""
+"""Name of the table with the same id in a PostgreSQL database, for other machines that use it."""
 
 
 def check_is_whole(settings: Settings) -> None:

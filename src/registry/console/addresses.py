@@ -70,18 +70,18 @@ OWN_WORDS: Final = frozenset(
         "usage",
     }
 )
-"""Words with which the paths of routes begin, after ``/console/``."""
+"""The first words of routes after ``/console/``."""
 
 
 NAMED: Final = "-"
-"""Stands for the id in the routed path of a page that names its repository."""
+"""Stands for the repository's id in the routed path of an address with the repository's name."""
 
 _FOREIGN: Final = frozenset({"v1", "v2", "console", "healthz", "readyz"})
-"""Words with which other paths of this host begin."""
+"""The first words of other paths of this host."""
 
 
 class RepositoryPath(NamedTuple):
-    """The address of a repository's first page."""
+    """The address of a repository's first page (`base`), by the repository's name or by its id."""
 
     base: str
     is_named: bool
@@ -134,7 +134,7 @@ class Address(NamedTuple):
 
     name: Name
     routed: str
-    """The path by which its route is found."""
+    """The path by which the page's route is found."""
 
 
 def parse_address(path: str) -> Address | None:
@@ -156,7 +156,7 @@ def parse_address(path: str) -> Address | None:
 
 
 def page_of_reference(path: str) -> str | None:
-    """Return the page of an image reference without its host; None if `path` is no reference."""
+    """Return the page's address for an image reference without host, or None for other text."""
     reference = path.removeprefix("/")
     if reference.partition("/")[0] in _FOREIGN:
         return None
@@ -195,7 +195,7 @@ class PageLinks(NamedTuple):
 def page_links(
     query: Mapping[str, str], meta: Mapping[str, Any], parameter: str = "marker"
 ) -> PageLinks:
-    """Return the links to the previous and next page; `parameter` holds the marker."""
+    """Return the links to the previous and next page; the query's `parameter` has the marker."""
     past = "before" if parameter == "marker" else f"{parameter}-before"
     here = query.get(parameter)
     known = query.get(past, "").split(",") if query.get(past) else []
@@ -210,7 +210,7 @@ def page_links(
 
 
 def address_of(fields: Mapping[str, str | None]) -> str:
-    """Return the query string of a list's filters, to which one of `PageLinks` can be appended."""
+    """Return the query string of a list's filters; a string of `PageLinks` may be appended."""
     return f"?{_encoded(fields)}"
 
 

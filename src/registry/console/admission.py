@@ -33,7 +33,7 @@ _CHECKS: Final[Mapping[str, Callable[[str], object]]] = {
     "asset": _ASSET.fullmatch,
     "wheel": _WHEEL.fullmatch,
 }
-"""Maps path parameters to functions that are true for well-formed ones; others are UUIDs."""
+"""Maps path parameters to functions that return a true value if well-formed; others are UUIDs."""
 
 
 class Requires(Enum):
@@ -60,7 +60,7 @@ async def admit(request: Request[Any, Any, Any]) -> None:
     """
     page, handler = page_of(request.scope), request.route_handler
     is_named = page.address is not None
-    if "OPTIONS" in handler.http_methods:  # the framework's own answer
+    if "OPTIONS" in handler.http_methods:  # the framework would answer it itself
         raise no_such_page()
     parameters: dict[str, str] = dict(request.path_params)
     if is_named:
@@ -89,7 +89,7 @@ async def admit(request: Request[Any, Any, Any]) -> None:
 
 
 async def _renewed(page: PageRequest, required: Requires) -> ConsoleSession:
-    """Return the session, after renewing the tokens that the page needs."""
+    """Renew the tokens that the page needs; return the session with them."""
     sessions, session = page.console.sessions, page.cookie_session
     if required is Requires.ROLE:
         return await sessions.live(page.client, session)
@@ -98,7 +98,7 @@ async def _renewed(page: PageRequest, required: Requires) -> ConsoleSession:
 
 
 async def find_repository(page: PageRequest) -> dict[str, Any]:
-    """Read the repository that the address names from ``/v1``.
+    """Return the repository that the address names, as read from ``/v1``.
 
     Raise `NotFound` if the account of the session has no repository of this name.
     """
@@ -119,10 +119,9 @@ async def _leave_id(page: PageRequest) -> None:
     """Raise `Moved` if the address has the id of one of the account's own repositories."""
     path = f"/v1/repositories/{page.parameters['repository']}"
     found = await unless_refused(page.api.get(path))
-    acting = page.session.acting
-    if found is None or acting is None:
+    if found is None:
         return
-    there = path_of_name(acting.account, found["repository"]["name"])
+    there = path_of_name(page.acting.account, found["repository"]["name"])
     match page.parameters:
         case {"digest": digest}:
             base, before = there.image(digest), f"/images/{digest}"

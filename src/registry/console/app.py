@@ -38,7 +38,7 @@ from registry.console.sessions import CookieJar, Once, Sessions
 
 
 def routes_of(families: tuple[Family[Any], ...]) -> Sequence[HTTPRouteHandler]:
-    """Return the handlers in the modules of `pages`, and of these families' nouns."""
+    """Return the handlers of static files, of the modules of `pages`, and of families' nouns."""
     found = walk_packages(pages.__path__, f"{pages.__name__}.")
     modules = (assets, *(import_module(each.name) for each in found))
     own = (each for module in modules for each in vars(module).values())
@@ -70,7 +70,7 @@ class Console:
         clock: Clock,
         once: Once,
     ) -> None:
-        """Seal cookies with `keyring`; renew sessions by `once`, which works across workers."""
+        """Seal cookies with `keyring`; renew sessions with `once`, which works across workers."""
         jar = CookieJar(keyring, settings.own_url)
         nouns = nouns_of(settings.families)
         self._console = ConsoleApp(control, settings, Sessions(once, clock), jar, nouns)
@@ -124,8 +124,8 @@ def _page(scope: Scope) -> PageRequest:
 def _routed_path(page: PageRequest) -> str:
     """Return the path by which the route is found, percent-encoded as it was sent.
 
-    A path with empty segments matches no route; the framework would ignore them. Image references
-    are routed like ``/``.
+    A path with empty segments is routed nowhere: the framework would ignore the segments. Image
+    references are routed like ``/``.
     """
     path = page.path if page.address is None else page.address.routed
     if path == "/console/":
@@ -137,7 +137,7 @@ def _routed_path(page: PageRequest) -> str:
 
 
 def _completing(page: PageRequest, scope: Any, send: Any) -> Send:  # noqa: ANN401 - ASGI
-    """Return a `send` that adds headers and cookies to responses, and drops the body for HEAD."""
+    """Return a `send` that adds headers and cookies to a response; for HEAD, it drops the body."""
     is_head = scope["method"] == "HEAD"
 
     async def complete(message: Message) -> None:

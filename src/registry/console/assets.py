@@ -79,7 +79,7 @@ def address_of_client() -> str:
 
 @get(f"{_CLIENT}/{{wheel:str}}", opt={"requires": Requires.NOTHING})
 async def send_client(page: InjectedPage) -> PageResponse:
-    """Send the wheel of this release; respond 304 if the client has it already."""
+    """Send the wheel of this release, or 304 if the client has it already."""
     if page.parameters["wheel"] != wheel_name():
         raise NotFound("there is no such file")
     wheel = await asyncio.to_thread(client_wheel)

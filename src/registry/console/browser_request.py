@@ -38,10 +38,10 @@ def raw_path_of(scope: Scope) -> str:
 
 
 def cookies_of(scope: Scope) -> dict[str, str]:
-    """Return the cookies by name; of several with one name, the first.
+    """Return the cookies by name; of several with the same name, the first.
 
-    The first has the longest path (RFC 6265 §5.4): it is the console's own, not one of another
-    application on the same host.
+    The first cookie has the longest path (RFC 6265 §5.4), so it is the console's own, and not that
+    of another application on the host.
     """
     found: dict[str, str] = {}
     headers = values_of(scope["headers"], b"cookie")
@@ -52,12 +52,17 @@ def cookies_of(scope: Scope) -> dict[str, str]:
 
 
 def query_of(scope: Scope) -> dict[str, str]:
-    """Return the query parameters that are not empty; of several with one name, the last.
+    """Return the query parameters that are not empty; of several with the same name, the last.
 
     Raise `InvalidInput` if there are too many.
     """
     fields = parse_fields(scope["query_string"], max_fields=_MAX_PARAMETERS, not_utf8="replace")
     return {name: value for name, value in fields if value}
+
+
+def is_whole_number(text: str, digits: int) -> bool:
+    """Return True if a text is a whole number of at most `digits` digits."""
+    return text.isascii() and text.isdigit() and len(text) <= digits
 
 
 async def form_of(request: Request[Any, Any, Any]) -> Mapping[str, str]:

@@ -1,8 +1,8 @@
 """The wheel of this program, built from the installed files, so that clients can install it.
 
-The command cannot be split off: its modules describe requests and answers with compiled libraries
-(msgspec), and import the families for their nouns. So the wheel contains the whole program as it
-runs here; its dependencies come from the client's own package index.
+The wheel contains the whole program as it runs here, since the command cannot be split off: its
+modules use msgspec, which is compiled, and import the families for their nouns. Dependencies come
+from the client's own package index.
 """
 
 from __future__ import annotations
@@ -35,8 +35,6 @@ _making = Lock()
 class Wheel(NamedTuple):
     """A wheel (PEP 427)."""
 
-    name: str
-    """The file name."""
     content: bytes
     sha256: str
     """In hex."""
@@ -55,7 +53,7 @@ def wheel_name() -> str:
 
 @cache
 def _made() -> Wheel:
-    from zipfile import ZIP_DEFLATED, ZipFile, ZipInfo  # noqa: PLC0415 - when one is asked for
+    from zipfile import ZIP_DEFLATED, ZipFile, ZipInfo  # noqa: PLC0415 - only few processes build a wheel
 
     record, buffer = "", io.BytesIO()
     info = f"{_DISTRIBUTION}-{metadata.version(_DISTRIBUTION)}.dist-info"
@@ -72,7 +70,7 @@ def _made() -> Wheel:
             record += f"{path},sha256={digest},{len(content)}\n"
         add(f"{info}/RECORD", f"{record}{info}/RECORD,,\n".encode())
     content = buffer.getvalue()
-    return Wheel(wheel_name(), content, sha256(content).hexdigest())
+    return Wheel(content, sha256(content).hexdigest())
 
 
 def _sources() -> Iterator[tuple[str, bytes]]:

@@ -72,7 +72,7 @@ class ControlPlaneClient:
         return ControlPlaneClient(self._app, self._scope, bearer, forces_changes=forces_changes)
 
     async def get(self, path: str, **query: str | int | None) -> Any:  # noqa: ANN401 - JSON
-        """Return the JSON at a path; parameters that are None or empty are left out."""
+        """Return the JSON at a path; query parameters that are None or empty are left out."""
         return msgspec.json.decode(await self.read(path, **query))
 
     async def each(
@@ -96,7 +96,7 @@ class ControlPlaneClient:
         self, path: str, body: object = None, *, once: str = "", **query: str | int | None
     ) -> Any:  # noqa: ANN401 - JSON
         """Post a JSON body, or none; return the JSON of the response, as `change` does."""
-        # `if_match` is given, so that it cannot come from `query`, whose values have other types.
+        # `if_match` is passed, so that a type checker does not expect it in `query`.
         return await self.change("POST", path, body, once=once, if_match="", **query)
 
     async def change(
@@ -177,7 +177,7 @@ class ControlPlaneClient:
         async def pass_on(message: Any) -> None:  # noqa: ANN401 - a message
             nonlocal refusal
             if message["type"] == "http.response.start":
-                self._note(scope)  # The log has its line when the answer ends.
+                self._note(scope)  # now: the request is logged when the response ends
                 if method != "PUT" and message["status"] >= 400:
                     refusal = message["status"], bytearray()
                     return
@@ -195,7 +195,6 @@ class ControlPlaneClient:
     def _scope_of(
         self, method: str, path: str, query: str, headers: Sequence[tuple[bytes, bytes]]
     ) -> Scope:
-        """Return the ASGI scope of a request to ``/v1``."""
         outer = self._scope
         known = [(b"host", host_of(outer).encode("latin-1"))]
         known += [pair for name in _PASSED_ON for pair in _pairs(outer["headers"], name)]
@@ -218,7 +217,7 @@ class ControlPlaneClient:
         }
 
     def _note(self, scope: Scope) -> None:
-        """Copy the principal and event of the last call to the browser's request, for the log."""
+        """Copy the principal and event of a call to the browser's request, for the log."""
         outer = self._scope
         if "principal" in scope["state"]:
             outer["state"]["principal"] = scope["state"]["principal"]
@@ -242,7 +241,6 @@ async def unless_refused(reading: Awaitable[T]) -> T | None:
 
 
 async def _exchange(app: Application, scope: Any, body: bytes) -> tuple[int, bytes]:  # noqa: ANN401
-    """Run a request; return status and body of the response."""
     requests = [{"type": "http.request", "body": body, "more_body": False}]
     answer = bytearray()
     status = 500
@@ -262,7 +260,7 @@ async def _exchange(app: Application, scope: Any, body: bytes) -> tuple[int, byt
 
 
 def _refused(status: int, answer: bytes, request_id: str) -> Refused:
-    """Return the error in a response, with the body of ``/v1`` or of OAuth."""
+    """Return the error in a response, whose body is of ``/v1`` or of OAuth (RFC 6749 §5.2)."""
     found = msgspec.json.decode(answer)
     error = found["error"]
     if isinstance(error, str):
@@ -278,10 +276,10 @@ def refused_of(status: int, error: Mapping[str, Any]) -> Refused:
 
 
 def _in_form_words(message: str) -> str:
-    """Replace the field name at the beginning of a message by the words in the form.
+    """Replace the field name at the beginning of a message with the label in the form.
 
-    If the message is about a bound, the path to the field is dropped: the form shows which field it
-    is.
+    If the message is about a bound, the path to the field is dropped: the form shows which field is
+    meant.
     """
     if found := _PATH_OF_BOUND.match(message):
         name = found[0].rpartition(".")[2].partition("[")[0]

@@ -30,7 +30,7 @@ _Request = Request[Any, Any, Any]
 def _ask_to_sign_in(request: _Request, _: SignedOut) -> PageResponse:
     """Redirect to the sign-in, which returns to the requested page if the request is a GET.
 
-    Refuse a script's request instead: the script would take the sign-in page for its response.
+    A script's request is refused instead: the script would take the sign-in page for a response.
     """
     page = page_of(request.scope)
     page.forget()
@@ -58,7 +58,7 @@ def _refuse_script(page: PageRequest, message: str) -> PageResponse:
 
 
 def _show_refused_role(request: _Request, refused: RoleRefused) -> PageResponse:
-    """Show why the role refuses and what helps. The person stays signed in, without a role."""
+    """Show why the role refuses the person, and what helps; the session stays, without a role."""
     page = page_of(request.scope)
     page.cookie_session = msgspec.structs.replace(page.session, acting=None)
     page.keep(page.cookie_session)
@@ -72,9 +72,9 @@ def _redirect_moved(request: _Request, error: Moved) -> PageResponse:
 
 
 def _show_refusal(request: _Request, error: Refused) -> PageResponse:
-    """Show an error of ``/v1``; a 401 ends the session.
+    """Show an error of ``/v1``; for a 401, end the session.
 
-    If the change would take away the caller's own rights, ask whether to make it anyway.
+    If a change would take away the caller's own rights, ask whether to make the change anyway.
     """
     if error.status == 401:
         return _ask_to_sign_in(request, SignedOut())
@@ -88,7 +88,15 @@ def _show_refusal(request: _Request, error: Refused) -> PageResponse:
 
 
 def _show_error(request: _Request, error: PlatformError) -> PageResponse:
-    return _error_page(page_of(request.scope), error)
+    page = page_of(request.scope)
+    status, body = render(error, page.request_id)
+    return page.show(
+        "error.html",
+        status,
+        error=refused_of(status, body["error"]),
+        by_role=False,
+        kept=_deleted_page(page),
+    )
 
 
 def _show_http_error(request: _Request, error: HTTPException) -> PageResponse:
@@ -106,24 +114,13 @@ def _show_http_error(request: _Request, error: HTTPException) -> PageResponse:
 
 def _show_failure(request: _Request, error: Exception) -> PageResponse:
     """Log an unexpected exception; show only its request id."""
-    page = page_of(request.scope)
-    _log.error("unexpected failure", exc_info=error, extra={"request_id": page.request_id})
-    return _error_page(page, PlatformError(""))
-
-
-def _error_page(page: PageRequest, error: PlatformError) -> PageResponse:
-    status, body = render(error, page.request_id)
-    return page.show(
-        "error.html",
-        status,
-        error=refused_of(status, body["error"]),
-        by_role=False,
-        kept=_deleted_page(page),
-    )
+    request_id = page_of(request.scope).request_id
+    _log.error("unexpected failure", exc_info=error, extra={"request_id": request_id})
+    return _show_error(request, PlatformError(""))
 
 
 def _deleted_page(page: PageRequest) -> str:
-    """Return the path of the list of deleted items that may explain a missing page, or ""."""
+    """Return the path of the list of deleted items that the missing page may be about, or ""."""
     if {"digest", "tag"} & page.parameters.keys() and "repository" in page.parameters:
         return path_of(page).tab("deleted")
     is_one = page.address is not None or page.path.startswith(f"{HOME}/")

@@ -1,4 +1,4 @@
-"""Pages with forms: a refused form is shown again as it was sent, with the reason at the field."""
+"""Pages with forms: a refused form is shown again as it was sent, with the reason at its field."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _SENT_BEFORE: Final = (
 
 
 class FormRefusal(NamedTuple):
-    """A message to show beside a form, and what it is about."""
+    """A message to show beside a form, with the response's status and the field it is about."""
 
     status: int = 200
     text: str = ""
@@ -33,13 +33,13 @@ class FormRefusal(NamedTuple):
 
     @property
     def is_outdated(self) -> bool:
-        """Return True if the saved document was changed after the form was rendered."""
+        """Return True if the saved document has changed since the form was rendered."""
         return self.text == OUTDATED
 
 
 NO_REFUSAL: Final = FormRefusal()
 DELETED_TEXT: Final = "Nothing: it was deleted."
-"""Shown in place of the saved document if that was deleted."""
+"""Shown in place of a saved document that was deleted."""
 OUTDATED: Final = (
     "This has changed since you opened the page, so nothing was saved. What you wrote is still in"
     " the form, and what is saved now is shown below it. Bring the two together and save again:"
@@ -65,14 +65,14 @@ def refusal_of(error: Refused) -> FormRefusal:
 
 
 def is_outdated(error: Refused) -> bool:
-    """Return True if the saved document was changed after its form was rendered."""
+    """Return True if a change was refused since the saved document has another revision."""
     return error.status == 409 and "revision" in error.params
 
 
 def takes_own_rights(error: Refused) -> bool:
     """Return True if a change was refused because the caller would lose rights by it.
 
-    The error page then asks whether to make the change anyway.
+    The error page asks whether to make the change anyway.
     """
     return error.status == 409 and error.params.get("reason") == "own_rights"
 
@@ -87,7 +87,7 @@ class WrongInput(Exception):
 
 NOT_RENAMED: Final[Mapping[str, str]] = {}
 Show = Callable[[PageRequest, FormRefusal], Awaitable[PageResponse]]
-"""Returns the page of a form, with a refusal about what was sent."""
+"""Returns the page of a form, with a refusal of the sent form."""
 
 
 def beside_form(
@@ -101,10 +101,10 @@ def beside_form(
     """Return a decorator for form handlers that shows refusals and wrong input with `show`.
 
     The page is the handler's first argument. Errors that are not about the form are raised; see
-    `refusal_of`. `document` is a form field with JSON; a refusal quotes the line in it.
+    `refusal_of`. `document` is a form field with JSON; a refusal names the line in the JSON.
 
-    A refusal is shown at the form field that `reasons` has for its reason; otherwise at the one
-    that `fields` has for the field's name on ``/v1``; otherwise at the one with the same name. With
+    A refusal is shown at the form field to which `reasons` maps its reason; else at the field to
+    which `fields` maps the field's name on ``/v1``; else at the field of that name. With
     `is_nested`, only the last part of the name on ``/v1`` counts.
     """
 
@@ -130,12 +130,27 @@ def beside_form(
 
 
 def line_of(value: str, written: str) -> int:
-    """Return the number of the first line of `written` that contains this string, or 0."""
+    """Return the number of the first line of `written` that contains the JSON string, or 0."""
     wanted = msgspec.json.encode(value).decode()
     for number, line in enumerate(written.splitlines(), 1):
         if wanted in line:
             return number
     return 0
+
+
+def leaving(
+    paths: str | list[str], to: str, opt: Mapping[str, object] | None = None
+) -> HTTPRouteHandler:
+    """Return a handler for reloads of a page with a secret, which is shown only once.
+
+    It redirects from `paths`, to which the forms are posted, to the page at the route `to`.
+    """
+
+    @get(paths, opt=opt)
+    async def leave(page: InjectedPage) -> PageResponse:
+        return page.go(page.fill(to))
+
+    return leave
 
 
 class FormPage(NamedTuple):

@@ -63,7 +63,7 @@ _SHOWN: Final = (
     INVOICE,
 )
 _ELSEWHERE: Final = (KEY, SERVICE_ACCOUNT)
-"""Nouns that have another place in the menu."""
+"""Nouns that are elsewhere in the menu than under "Services"."""
 
 
 @cache

@@ -39,7 +39,7 @@ NOTICE_SECONDS: Final = 60
 
 
 class Notice(msgspec.Struct, frozen=True, array_like=True):
-    """A notice to show on the next page, and the form that undoes the change."""
+    """A notice of a change, shown on the next page, and the form that undoes the change."""
 
     text: str
     undo: str = ""
@@ -61,7 +61,7 @@ class Moved(Exception):
 
 
 class ConsoleSettings(NamedTuple):
-    """The settings of the install that pages show."""
+    """The settings of the install that the console uses."""
 
     auth_url: str
     """The base URL of the sign-in."""
@@ -75,7 +75,7 @@ class ConsoleSettings(NamedTuple):
     console_url: str = ""
     """The base URL of the console, if requests may come by other names; empty: `auth_url`."""
     registry_url: str = ""
-    """The base URL by which commands sign in; empty: `auth_url`."""
+    """The base URL that commands sign in to; empty: `auth_url`."""
 
     @property
     def own_url(self) -> str:
@@ -102,7 +102,7 @@ class ConsoleApp:
 
     @cached_property
     def rights_questions(self) -> RightsQuestions:
-        """Return the questions by which pages learn the rights of the role."""
+        """Return the questions about the role's rights that pages ask ``/v1``."""
         return RightsQuestions(self.settings.families, self.settings.region)
 
     @cached_property
@@ -157,7 +157,7 @@ class PageRequest:
         self.cookie_session = console.jar.open(COOKIE, self.cookies.get(COOKIE), ConsoleSession)
         """The session of the cookie, if any; `admission` checks that it is still valid."""
         self.parameters: Mapping[str, str] = {}
-        """Parameters of the path. Like query and form, empty until the request is admitted."""
+        """Parameters of the path. Like `query` and `form`, empty until the request is admitted."""
         self.query: Mapping[str, str] = {}
         self.form: Mapping[str, str] = {}
         """The fields of a POST."""
@@ -190,6 +190,29 @@ class PageRequest:
         assert acting is not None, "the route admits only who acts in a role"
         return acting
 
+    @property
+    def now(self) -> int:
+        """Return the time in microseconds since the epoch."""
+        return self.console.sessions.now()
+
+    @property
+    def marker(self) -> str | None:
+        """Return the marker of the requested page of a list; None for the first page."""
+        return self.query.get("marker")
+
+    @property
+    def once(self) -> str:
+        """Return the form's ``Idempotency-Key``, with which a form that is sent twice acts once."""
+        return self.form.get("once", "")
+
+    def text(self, field: str) -> str:
+        """Return the text in a field of the form, without white space around the text."""
+        return self.form.get(field, "").strip()
+
+    def words(self, field: str) -> list[str]:
+        """Return the words in a field of the form, which spaces or commas separate."""
+        return self.form.get(field, "").replace(",", " ").split()
+
     def fill(self, path: str) -> str:
         """Fill the parameters of this request into a path such as ``/v1/roles/{role}``."""
         return path.replace(":str}", "}").format_map(self.parameters)
@@ -205,11 +228,11 @@ class PageRequest:
         return self.client.signed(self.acting.token.value, forces_changes="own_rights" in self.form)
 
     def want_rights_on(self, *crns: str) -> None:
-        """Let `rights` also read the rights on these resources."""
+        """Make `rights` also read the rights on these resources."""
         self._wanted_crns += crns
 
     async def rights(self) -> Rights:
-        """Return the rights of the role; they are read once per request."""
+        """Return the rights of the role, read once per request; without a role, all are allowed."""
         if self._rights is None:
             session = self.cookie_session
             if session is None or session.acting is None:
@@ -246,7 +269,7 @@ class PageRequest:
         return Refused(403, "ACCESS_DENIED", words, self.request_id)
 
     def show(self, template: str, status: int = 0, **values: object) -> PageResponse:
-        """Return a page, with the notice of the change that redirected to it, if any.
+        """Return a page, with the notice of the change that redirected to the page, if any.
 
         Without `status`, use the status of the `refusal` among the values, or else 200.
         """
@@ -264,14 +287,10 @@ class PageRequest:
             "host": self.console.settings.pull_host,
             "own_url": self.console.settings.own_url,
             "services": self.console.services,
-            "link_to": self._link_to,
-            "now": self.console.sessions.now(),
+            "link_to": lambda to: self.console.link_to(to, self.acting.account_id),
+            "now": self.now,
         }
         return _Page(self, template, known | values, status)
-
-    def _link_to(self, reference: Mapping[str, Any]) -> str:
-        """Return the path of a referenced resource's page; empty if it has none."""
-        return self.console.link_to(reference, self.acting.account_id)
 
     async def rights_of_templates(self) -> dict[str, Callable[..., bool]]:
         """Return the functions that templates call to check rights."""
@@ -300,9 +319,9 @@ class PageRequest:
         fields: Mapping[str, str] | None = None,
         undo_action: str = "",
     ) -> PageResponse:
-        """Redirect the browser to a page (303), which shows the sentence `said` once.
+        """Redirect the browser to a page (303), which shows the notice `said` once.
 
-        With `undo`, the notice has a button that posts `fields` to this path, for a role that may
+        With `undo`, the notice has a button that posts `fields` to that path, for a role that may
         do `undo_action` on the page's repository.
         """
         if said:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from functools import cache
 from importlib.metadata import version
 from secrets import token_urlsafe
@@ -14,6 +14,7 @@ from jinja2.runtime import Context
 from litestar.plugins.jinja import JinjaTemplateEngine
 from markupsafe import Markup
 
+from cloudcore.clock import MICROSECONDS
 from cloudcore.commands.records import field_of, indented, size_text
 from registry.console.addresses import RepositoryPath, page_links, path_of_record
 from registry.console.assets import address_of
@@ -23,7 +24,7 @@ from registry.console.nouns.noun_pages import text_of
 WIDTH: Final = 1000
 COLOURS: Final = 6
 _LEAST: Final = 3.0
-"""The minimum width of a part, so that it is visible."""
+"""The minimum width of a part of a bar, so that the part is visible."""
 
 _BAR: Final = Markup(
     '<svg class="bar" viewBox="0 0 {} 24" preserveAspectRatio="none" role="img" aria-label="{}">'
@@ -51,7 +52,7 @@ def layer_shares(sizes: Iterable[int]) -> list[Share]:
 
 
 def bar(parts: Sequence[Share | tuple[int, str, str]], label: str, whole: int = 0) -> Markup:
-    """Draw a bar of these parts; if `whole` is larger than their sum, the rest stays empty."""
+    """Draw a bar of `parts`; if `whole` exceeds the sum of their amounts, the rest stays empty."""
     drawn = [Share(*part) for part in parts if part[0] > 0]
     total = max(whole, sum(part.amount for part in drawn), 1)
     widths = [max(part.amount * WIDTH / total, _LEAST) for part in drawn]
@@ -72,11 +73,11 @@ _COLUMN: Final = Markup(
 )
 _HEIGHT: Final = 160
 _FEWEST: Final = 30
-"""The least number of columns of a chart: otherwise a single day would fill its whole width."""
+"""Minimum number of columns of a chart: otherwise a single column would fill the whole width."""
 
 
 def series(points: Sequence[tuple[int, str]], style: str, label: str) -> Markup:
-    """Draw a column for each amount, aligned to the right; each text becomes a column's tooltip."""
+    """Draw a column for each amount, aligned to the right; the text is the column's tooltip."""
     most = max((amount for amount, _ in points), default=0) or 1
     width = WIDTH / max(len(points), _FEWEST)
     left = WIDTH - width * len(points)
@@ -89,7 +90,6 @@ def series(points: Sequence[tuple[int, str]], style: str, label: str) -> Markup:
     return picture + Markup("</svg>")
 
 
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _SPANS: Final = (
     (60, 1, "second"),
     (3600, 60, "minute"),
@@ -145,10 +145,10 @@ def short_digest(digest: str) -> str:
 
 
 def who(crn: str | None, source: Mapping[str, str | None] | None = None) -> str:
-    """Return a principal's name by its CRN; ``nobody signed in`` for None.
+    """Return words for the principal with this CRN; ``nobody signed in`` for None.
 
-    With the `source` that assumed a role, return the source and the role, and the session name if
-    it differs from the source's.
+    If a `source` has assumed a role, the words are of the source and the role, and of the session
+    if its name is not the source's.
     """
     if not crn:
         return "nobody signed in"
@@ -174,16 +174,14 @@ def who(crn: str | None, source: Mapping[str, str | None] | None = None) -> str:
 
 def span(seconds: float) -> str:
     """Format a time span in words, rounded to one unit."""
-    for limit, unit, name in _SPANS:
-        if seconds < limit:
-            count = round(seconds / unit)
-            return f"{count} {name}{'' if count == 1 else 's'}"
-    raise AssertionError("the last span has no limit")
+    unit, name = next((unit, name) for limit, unit, name in _SPANS if seconds < limit)
+    count = round(seconds / unit)
+    return f"{count} {name}{'' if count == 1 else 's'}"
 
 
 @pass_context
 def _when(context: Context, moment: str | None) -> Markup:
-    """Format the time since or until a moment, with the exact time as tooltip."""
+    """Format the time since or until a moment (None: ``never``), with the exact time as tooltip."""
     if moment is None:
         return Markup('<span class="quiet">never</span>')
     passed = (_now(context) - datetime.fromisoformat(moment)).total_seconds()
@@ -194,7 +192,7 @@ def _when(context: Context, moment: str | None) -> Markup:
 
 @pass_context
 def _until(context: Context, moment: str | None) -> Markup:
-    """Format the time until a moment, with the exact time as tooltip."""
+    """Format the time until a moment (None: ``no end``), with the exact time as tooltip."""
     if moment is None:
         return Markup('<span class="quiet">no end</span>')
     left = (datetime.fromisoformat(moment) - _now(context)).total_seconds()
@@ -208,7 +206,7 @@ def _at(context: Context, repository: Mapping[str, Any]) -> RepositoryPath:
 
 
 def _now(context: Context) -> datetime:
-    return _EPOCH + timedelta(microseconds=context["now"])
+    return datetime.fromtimestamp(context["now"] / MICROSECONDS, UTC)
 
 
 def _time(moment: str, words: str) -> Markup:

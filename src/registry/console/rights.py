@@ -1,11 +1,12 @@
-"""Rights of the session's role, read once per page, so that pages offer no refused action.
+"""Rights of the session's role, read once per page, so that pages offer only allowed actions.
 
-``/v1`` checks again when a form is sent; hiding actions only spares people the refusal.
+They are for display: ``/v1`` authorizes again when a form is sent.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, Final
 
 from cloudcore.family import Family
@@ -19,7 +20,7 @@ _MORE: Final[Mapping[tuple[str, str], tuple[str, ...]]] = {
 }
 """Maps kinds of resources to actions on them that are listed under another kind."""
 _OF_PERSONS: Final = frozenset({("iam", "organization")})
-"""Kinds of resources that people change without a role."""
+"""Kinds of resources that people change without a role; pages ask nothing about them."""
 _MOST: Final = 100
 """Maximum number of resources in one request."""
 
@@ -43,7 +44,7 @@ class RightsQuestions:
                     self._actions[kind] = tuple(dict.fromkeys((*known, *each.actions)))
 
     def all_resources(self, account_id: str, action: str, type_: str = "") -> Sequence[str]:
-        """Return the wildcard CRN of each kind that has `action`; `type_` restricts the kinds."""
+        """Return the wildcard CRN of each kind with `action`; if `type_` is set, of this type."""
         found = [kind for kind, actions in self._actions.items() if action in actions]
         assert found, f"no page asks about {action}"
         return [self._every(each, account_id) for each in found if type_ in ("", each[1])]
@@ -79,21 +80,16 @@ class Rights:
         }
 
         self._here: frozenset[str] | None = None
-        """The actions allowed on the repository of `read_here`; None if they are unknown."""
+        """The actions allowed on the repository passed to `read_here`; None if unknown."""
 
     async def read_here(self, api: ControlPlaneClient, repository_id: str) -> None:
         """Read the role's rights on a repository, of any account, for `may_here`."""
         path = f"/v1/repositories/{repository_id}/allowed-actions"
-        try:
+        with suppress(Refused):
             self._here = frozenset((await api.get(path))["actions"])
-        except Refused:
-            self._here = None
 
     def may_here(self, action: str) -> bool:
-        """Return True if the role may do `action` on the repository of `read_here`.
-
-        Also return True if that is unknown.
-        """
+        """Return True if the role may do `action` on `read_here`'s repository, or if unknown."""
         return self._here is None or action in self._here
 
     def may(self, action: str, crn: str) -> bool:
@@ -102,11 +98,14 @@ class Rights:
         return known is None or action in known
 
     def may_all(self, action: str) -> bool:
-        """Return False if the role may not do `action` on all resources of its kind."""
+        """Return True if the role may do `action` on every resource of a kind, or if unknown."""
         return self._any(self._on, action, "")
 
     def may_some(self, action: str, type_: str = "") -> bool:
-        """Return False if the role may do `action` on no resource at all, or on none of `type_`."""
+        """Return True if the role may do `action` on some resource, or if unknown.
+
+        With `type_`, only resources of this type count.
+        """
         return self._any(self._on_some, action, type_)
 
     def _any(self, known: Mapping[str, frozenset[str]], action: str, type_: str) -> bool:

@@ -1,7 +1,7 @@
 """Sessions of the console, each in a sealed cookie; nothing is stored on the server.
 
 The cookie holds the tokens of the person and of the assumed role. Tokens are renewed when they
-expire, for 12 hours at most. Signing out revokes them, so that copies of the cookie are invalid.
+expire, for 12 hours at most. Signing out revokes the tokens of all copies.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 
 class CookieJar:
-    """Seals cookies whose path is the console's."""
+    """Seals and opens cookies for the path ``/console``."""
 
     def __init__(self, keyring: Keyring, url: str) -> None:
         self._keyring = keyring
@@ -31,7 +31,7 @@ class CookieJar:
             self._flags += "; Secure"
 
     def seal(self, name: str, value: msgspec.Struct, seconds: int = 0) -> str:
-        """Return the ``Set-Cookie`` value of a cookie for `seconds`; 0 makes a session cookie."""
+        """Return the ``Set-Cookie`` value of a cookie that lasts `seconds`; 0: a session cookie."""
         sealed = self._keyring.seal(msgspec.msgpack.encode(value), _context(name))
         age = f"; Max-Age={seconds}" if seconds else ""
         return f"{name}={urlsafe_b64encode(sealed).decode()}{self._flags}{age}"
@@ -41,7 +41,7 @@ class CookieJar:
         return f"{name}={self._flags}; Max-Age=0"
 
     def open(self, name: str, cookie: str | None, shape: type[T]) -> T | None:
-        """Return the value of a cookie, or None if this console did not seal it."""
+        """Return the value of a cookie, or None if `seal` did not make the cookie for this name."""
         try:
             opened = self._keyring.open(urlsafe_b64decode(cookie or ""), _context(name))
             return msgspec.msgpack.decode(opened, type=shape)
@@ -59,7 +59,7 @@ _EARLY: Final = 60 * MICROSECONDS
 """A token that expires sooner is renewed before it is used."""
 _OPERATION: Final = "console refresh"
 _MAX_RENEWALS: Final = 13
-"""One more than the maximum of renewals in the lifetime of a cookie."""
+"""One more than the renewals of a person's token that fit the lifetime of a cookie."""
 
 
 class SignedOut(Exception):
@@ -84,7 +84,7 @@ class RoleRefused(Exception):
 
 
 class Once(Protocol):
-    """Runs an action only once for all workers that request it; see `cloudcore.web.idempotency`."""
+    """Runs an action once for all workers that request it; see `cloudcore.web.idempotency`."""
 
     async def __call__(
         self, principal: str, operation: str, key: str, action: Callable[[], Awaitable[bytes]], /

@@ -1,4 +1,4 @@
-"""Response bodies for runs on ``/v1``, and reading a run or a page of runs."""
+"""Read runs, and make their response bodies on ``/v1``."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ R = TypeVar("R", bound=RunRecord)
 
 
 def run_record(kind: Callable[..., R], run: Run) -> R:
-    """Return the record of a run; its counts become fields."""
+    """Return the record of a run; the run's counts become fields."""
     named = {"status": run.state, "started_by": run.started_by or None}
     return answer_of(kind, run, **named, **run.counts)
 
@@ -42,7 +42,7 @@ class RunAnswers(RecordAnswers[R]):
     """Response bodies with one run of a kind, or a page of them."""
 
     def __init__(self, record: type[R], kind: str) -> None:
-        """Make bodies whose records have the type `record`, for runs of this kind."""
+        """Make bodies with records of the type `record`, for runs of the given kind."""
         super().__init__(record, "run", partial(run_record, record))
         self._kind: Final = kind
 

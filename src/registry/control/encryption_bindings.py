@@ -7,7 +7,6 @@ part of ``/v1/keys``, since the family of keys knows nothing of the registry.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from functools import partial
 from typing import Final
 
@@ -61,8 +60,8 @@ class EncryptionBinding(ResponseBody):
     id: Uuid | None
     """Null for the platform key, which nobody has bound."""
     source: rows.BindingSource
-    """What has the binding: the repository, or its account for all without one of their own;
-    `platform` if neither has one."""
+    """`repository` if the repository itself is bound, `account` if the account's default applies,
+    `platform` if neither is bound."""
     repository: ResourceRef | None
     """Null unless `source` is `repository`."""
     status: BindingStatus
@@ -181,13 +180,10 @@ async def _bind(
         new,
         ctx.clock(),
         wrap=partial(_BINDING.one, ctx, repository),
-        details=_audit_details,
+        details=lambda bound: (
+            {"kms_key_id": bound.key and bound.key.id} if bound.is_changed else None
+        ),
     )
-
-
-def _audit_details(bound: rows.Binding) -> Mapping[str, object] | None:
-    """Return the audit details of a new binding, or None if nothing changed."""
-    return {"kms_key_id": bound.key and bound.key.id} if bound.is_changed else None
 
 
 async def _history(

@@ -25,7 +25,7 @@ from registry.control.visible_repositories import PATH, change_of
 from registry.metadata.lifecycle_policies import StoredLifecyclePolicy
 from registry.metadata.repositories.details import RepositoryDetails
 from registry.services.lifecycle import rules as lifecycle
-from registry.services.lifecycle.preview import ExpiringImage, Previews, read_expiring
+from registry.services.lifecycle.preview import Previews, read_expiring
 from registry.services.lifecycle.runs import KIND, start_run
 
 _PATH: Final = f"{PATH}/lifecycle-policy"
@@ -131,11 +131,6 @@ def _policy(
 _POLICY: Final = RecordAnswers(LifecyclePolicy, "lifecycle_policy", _policy)
 
 
-def _taken_answer(taken: ExpiringImage) -> PreviewedImage:
-    rule, expires_with = taken.priority, taken.expires_with
-    return answer_of(PreviewedImage, taken.image, rule=rule, expires_with=expires_with)
-
-
 @_POLICY.gets(_PATH, "registry:GetLifecyclePolicy")
 async def get_lifecycle_policy(repository_id: FromPath[str], ctx: Context) -> ResponseBody:
     """Return a repository's lifecycle policy."""
@@ -200,9 +195,11 @@ async def preview_lifecycle_policy(
         kept_by_rule={str(rule): count for rule, count in found.kept_by_rule.items()},
         as_of=rfc3339(moment),
     )
-    return LifecyclePreview(
-        images=[_taken_answer(each) for each in taken], summary=summary, meta=meta
-    )
+    images = [
+        answer_of(PreviewedImage, each.image, rule=each.priority, expires_with=each.expires_with)
+        for each in taken
+    ]
+    return LifecyclePreview(images=images, summary=summary, meta=meta)
 
 
 @_RUN.changes(

@@ -42,13 +42,13 @@ GivenKey = Annotated[
 async def key_to_bind_to(ctx: RequestContext, value: str, *, seals: bool) -> KeyToBind:
     """Return the key that `value` names, if the caller may use it.
 
-    `seals` is False if this registry stores new blobs in plain.
+    `seals` is True if this registry encrypts new blobs.
 
     Raises:
-        InvalidInput: `value` names no key of the account, or one that cannot seal blobs now; or
-            this registry seals nothing.
+        InvalidInput: `value` is malformed, the CRN of another account, or a key that cannot seal
+            blobs now; or this registry seals nothing.
         AccessDenied: the caller may not use the key (`kms:UseKey`).
-        KeyMissing: there is no such key.
+        KeyMissing: the account has no such key.
 
     """
     if not seals:
@@ -153,12 +153,12 @@ def crn_of_repository(ctx: RequestContext, repository: rows.RepositoryDetails) -
 def reference_of(
     ctx: RequestContext, account_id: str, repository_id: str, name: str
 ) -> ResourceRef:
-    """Return the reference that responses use for a repository of an account."""
+    """Return the reference to a repository of an account, for a response."""
     return repository_reference(ctx.settings.region, account_id, repository_id, name)
 
 
 def authorized_for_all(ctx: RequestContext) -> str:
-    """Return the caller's account id; raise `AccessDenied` if not all repositories are allowed."""
+    """Return the caller's account id; raise `AccessDenied` unless all repositories are allowed."""
     account_id = account_of(ctx)
     ctx.authorize(repository_crn(ctx.settings.region, account_id, "*"))
     return account_id

@@ -105,10 +105,6 @@ def _image(found: Tombstone) -> DeletedImageAnswer:
     return answer_of(DeletedImageAnswer, found, tags=tags, deleted_by=deleted_by)
 
 
-def _restored_tag(name: str, digest: str) -> RestoredTag:
-    return RestoredTag(name=name, digest=digest)
-
-
 def _deletion(tag: DeletedTag) -> TagChange:
     return TagChange(
         tag=tag.name,
@@ -133,7 +129,12 @@ _DELETED_REPOSITORIES: Final = RecordAnswers(
     DeletedRepositoryAnswer, "repository", _repository, noun="deleted repository"
 )
 _DELETED_IMAGES: Final = RecordAnswers(DeletedImageAnswer, "image", _image, noun="deleted image")
-_RESTORED_TAG: Final = RecordAnswers(RestoredTag, "tag", _restored_tag, noun="restored tag")
+_RESTORED_TAG: Final = RecordAnswers(
+    RestoredTag,
+    "tag",
+    lambda name, digest: RestoredTag(name=name, digest=digest),
+    noun="restored tag",
+)
 
 
 @_DELETED_REPOSITORIES.lists("/v1/repositories/deleted", "registry:DescribeRepositories")

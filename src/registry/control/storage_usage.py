@@ -175,7 +175,7 @@ _MOST: Final = 20
 
 
 class HistoryQuery(msgspec.Struct):
-    """The days to return."""
+    """How many days of history to return."""
 
     days: Annotated[int, Meta(ge=1, le=366)] = 30
     """The number of days until today."""

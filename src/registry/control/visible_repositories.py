@@ -1,4 +1,4 @@
-"""Authorize actions on a repository of any account, by the caller's policies and its own policy."""
+"""Authorize actions on any account's repository, by the caller's and the repository's policies."""
 
 from __future__ import annotations
 
@@ -76,7 +76,10 @@ async def authorized_own(ctx: RequestContext, repository_id: str) -> VisibleRepo
 
 
 async def admit(ctx: RequestContext, parameters: Mapping[str, str]) -> None:
-    """Check the repository in the path; raise what `authorized_visible_repository` raises."""
+    """Authorize the route's action on the repository in the path.
+
+    Raise what `authorized_visible_repository` raises.
+    """
     await authorized_visible_repository(ctx, parameters["repository_id"])
 
 
@@ -85,7 +88,7 @@ def _unknown() -> NotFound:
 
 
 def change_of(ctx: RequestContext) -> Change:
-    """Return the caller, time and registry of a change that this request makes."""
+    """Return the context of a change by this request: the caller, time and registry."""
     assert ctx.caller is not None
     host = RegistryHost(ctx.settings.region, ctx.settings.host)
     return Change(ctx.caller.crn, ctx.clock(), host, ctx.caller.source, details=ctx.details)
@@ -100,7 +103,7 @@ class AllowedActions(ResponseBody):
 
 @get(f"{PATH}/allowed-actions", opt={"action": "registry:DescribeRepositories"})
 async def list_allowed_actions(repository_id: FromPath[str], ctx: Context) -> AllowedActions:
-    """List the actions on a repository that the caller's and its own policies allow the caller."""
+    """List the actions on a repository that its policy and the caller's policies allow."""
     found = await authorized_visible_repository(ctx, repository_id)
     subject = AccessSubject(ctx.caller, ctx.policies, ctx.source_ip)
     region, now, name = ctx.settings.region, ctx.clock(), found.repository.name

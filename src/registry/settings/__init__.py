@@ -7,5 +7,5 @@
 - `reading`: reads settings from the environment and from a file.
 - ``catalog.json``: the default regions and prices.
 
-Settings import nothing else of the registry, and of `cloudcore` only parsers and value types.
+This package imports nothing else of the registry, and only parsers and value types of `cloudcore`.
 """

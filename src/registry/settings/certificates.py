@@ -1,7 +1,7 @@
 """Settings of certificates: those ordered for the server's own names, and those of accounts.
 
-Accounts get theirs from an ACME authority, or from the install's own. A name server answers the
-challenges of the certificate zone.
+Certificates of accounts come from an ACME authority, or from the install's own authority. The name
+server answers DNS challenges in the certificate zone.
 """
 
 from __future__ import annotations
@@ -10,8 +10,9 @@ import re
 from dataclasses import dataclass
 from typing import Final
 
-_DIRECTORY: Final = "https://acme-v02.api.letsencrypt.org/directory"
-_MOST_PORT: Final = 0xFFFF
+from registry.settings.groups import MOST_PORT
+from registry.settings.texts import listed
+
 AGREED: Final = "agree"
 _NAME: Final = re.compile(
     r"(?=.{1,253}\Z)(?:[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?\.)+(?![0-9]+\Z)[a-z0-9-]{2,63}"
@@ -21,16 +22,16 @@ EMAIL: Final = re.compile(r"(?:[!-~]{1,64}@[A-Za-z0-9.-]{1,253})?")
 
 
 def parse_address(text: str) -> tuple[str, int] | None:
-    """Parse ``HOST:PORT``; return None for other text."""
+    """Return the host and port of ``HOST:PORT``, or None if the text is malformed."""
     found = _ADDRESS.fullmatch(text)
-    if found is None or int(found["port"]) > _MOST_PORT:
+    if found is None or int(found["port"]) > MOST_PORT:
         return None
     return found["host"].strip("[]"), int(found["port"])
 
 
 @dataclass(frozen=True, slots=True)
 class AcmeSettings:
-    """The names of the server's own certificate, and the ACME authority that signs it."""
+    """The server's own certificate: its names, and the ACME authority that issues it."""
 
     tls_acme: str = ""
     """Host names, separated by commas, for which the server orders a certificate by ACME."""
@@ -38,7 +39,7 @@ class AcmeSettings:
     """``agree``: the operator agrees to the terms of the authority."""
     tls_acme_email: str = ""
     """Address for the authority's messages to the operator."""
-    tls_acme_directory: str = _DIRECTORY
+    tls_acme_directory: str = "https://acme-v02.api.letsencrypt.org/directory"
     """URL of the authority's directory; by default that of Let's Encrypt."""
     tls_acme_roots: str = ""
     """PEM file of the roots that verify the directory's own certificate; empty: the public ones."""
@@ -48,9 +49,8 @@ class AcmeSettings:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Return the names in lower case, each once."""
-        listed = (part.strip().lower() for part in self.tls_acme.split(","))
-        return tuple(dict.fromkeys(name for name in listed if name))
+        """Return the names in `tls_acme` in lower case, each once."""
+        return tuple(dict.fromkeys(listed(self.tls_acme.lower())))
 
     @property
     def http_address(self) -> tuple[str, int] | None:
@@ -88,7 +88,7 @@ _HOST_NAME: Final = re.compile(r"(?=.{1,253}\Z)(?:[a-z0-9_](?:[a-z0-9_-]{0,61}[a
 
 @dataclass(frozen=True, slots=True)
 class CertificateSettings:
-    """The authority of the accounts' certificates, and the name server of the zone."""
+    """The authority of the accounts' certificates, and the name server of the certificate zone."""
 
     certificate_acme_directory: str = ""
     """URL of the directory of an ACME authority that issues the certificates of accounts; empty:
@@ -106,9 +106,9 @@ class CertificateSettings:
 
     @property
     def name_servers(self) -> tuple[str, ...]:
-        """Return the name servers' names in lower case, each once."""
-        listed = (part.strip().lower() for part in self.dns_name_servers.split(","))
-        return tuple(dict.fromkeys(name.removesuffix(".") for name in listed if name))
+        """Return the names in `dns_name_servers` in lower case, each once."""
+        names = listed(self.dns_name_servers.lower())
+        return tuple(dict.fromkeys(name.removesuffix(".") for name in names))
 
     @property
     def dns_address(self) -> tuple[str, int] | None:
@@ -116,7 +116,10 @@ class CertificateSettings:
         return parse_address(self.dns_listen)
 
     def problem(self, zone: str) -> str:
-        """Return the first problem, with the setting's name before it, or an empty string."""
+        """Return the first problem, with the setting's name before it, or an empty string.
+
+        `zone` is the normalized `certificate_zone`; empty if there is none.
+        """
         return self._acme_problem(zone) or self._dns_problem(zone)
 
     def _acme_problem(self, zone: str) -> str:

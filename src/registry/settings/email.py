@@ -56,7 +56,7 @@ class EmailSettings:
 
     @property
     def allowed(self) -> Allowed:
-        """Return the mail servers that may be used besides those on the public internet."""
+        """Return the networks of mail servers that may be used besides the public internet."""
         found = allowed_destinations("email_allowed", self.email_allowed)
         if found.origins:
             raise SettingsError("email_allowed lists networks such as 10.0.0.0/8, no URLs")
@@ -75,7 +75,10 @@ class EmailSettings:
         return tuple(dict.fromkeys(map(str, found)))
 
     def problem(self, smtp_url: str) -> str:
-        """Return the first problem, with the setting's name before it, or an empty string."""
+        """Return the first problem, with the setting's name before it, or an empty string.
+
+        Raise `SettingsError` if a list is malformed.
+        """
         if self.email_sending == "smarthost" and not smtp_url:
             return "email_sending smarthost needs smtp_url, the mail server"
         if self.email_host_name and HOST.fullmatch(self.email_host_name) is None:

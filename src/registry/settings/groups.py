@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
 MOST_INLINE_BYTES: Final = 16 * 1024
-"""Most bytes of a blob in the database, whatever the setting."""
+"""Upper limit of the setting `inline_max_bytes`."""
 MOST_PORT: Final = 65535
 _MOST_SECONDS: Final = 100 * 366 * 24 * 3600
 """A hundred years: a time that far in the future still fits the database's integers."""
@@ -79,7 +79,7 @@ def check_numbers(settings: DataclassInstance) -> None:
 
 
 def choice_problem(settings: DataclassInstance) -> str:
-    """Return the problem of a `Literal` setting whose value is not allowed, or an empty string."""
+    """Return an error message if a `Literal` setting has a value that is not allowed, else ""."""
     for name, words in _choices_of(type(settings)).items():
         given = getattr(settings, name)
         if given not in words:
@@ -128,9 +128,9 @@ class Limits:
     before it drains."""
 
     upload_idle = Microseconds("upload_idle_seconds")
-    """Idle time of an upload session in microseconds."""
+    """`upload_idle_seconds` in microseconds."""
     touch_after = Microseconds("touch_after_seconds")
-    """Age of a link's last use from which a HEAD refreshes it, in microseconds."""
+    """`touch_after_seconds` in microseconds."""
 
 
 @dataclass(frozen=True, slots=True)

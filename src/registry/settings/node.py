@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Final, Literal
 
 from cloudcore.nodes.node import Node
+from registry.settings.groups import MOST_PORT
 from registry.settings.texts import SettingsError, listed
 
 NetworkDriver = Literal["render", "nftables"]
@@ -23,7 +24,6 @@ Network = IPv4Network | IPv6Network
 _NAME: Final = re.compile(r"[a-z0-9](?:[a-z0-9.-]{0,61}[a-z0-9])?")
 _NO_NAME: Final = re.compile(r"[^a-z0-9.-]+")
 _PORTS: Final = re.compile(r"([1-9][0-9]{3,4})-([1-9][0-9]{3,4})")
-_MOST_PORT: Final = 65_535
 _ULA: Final = IPv6Network("fc00::/7")
 
 
@@ -75,7 +75,7 @@ class NodeSettings:
         return self.node_name or _host_name()
 
     def node(self, data: Path) -> Node:
-        """Return the record of this machine, with its kinds of work; `data` is the data folder."""
+        """Return this machine as a node, with its kinds of work; `data` is the data folder."""
         found = ["networks", "backups"]
         if self.vips:
             found.append("balancers")
@@ -110,7 +110,7 @@ class NodeSettings:
         """Return the first and last port that database servers may use."""
         found = _PORTS.fullmatch(self.database_ports)
         first, last = (int(each) for each in found.groups()) if found else (1, 0)
-        if not first <= last < _MOST_PORT:  # the port after the last is for verifications
+        if not first <= last < MOST_PORT:  # the port after the last is for verifications
             raise SettingsError(
                 "database_ports is a range such as 20000-20999, up to 65534, not"
                 f" {self.database_ports!r}"
@@ -124,7 +124,7 @@ class NodeSettings:
 
     @property
     def problem(self) -> str:
-        """Return the first problem, with the setting's name before it, or an empty string."""
+        """Return a problem, with the setting's name before it, or an empty string."""
         if self.node_name and _NAME.fullmatch(self.node_name) is None:
             return f"node_name: {self.node_name!r} is no name of a-z 0-9 . -, at most 63"
         _ = self.ipv6_ranges, self.vips, self.targets

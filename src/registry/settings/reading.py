@@ -40,7 +40,7 @@ GROUPS: Final = {
     "plain_sealing": PlainSealing,
     "store": StoreSettings,
 }
-"""Maps the fields of `Settings` that are groups to the groups' classes."""
+"""Maps the fields of `Settings` that hold a group to the group's class."""
 _PAGE: Final = "docs/reference/settings.md"
 _GROUP_OF: Final = {item.name: name for name, group in GROUPS.items() for item in fields(group)}
 NUMBERS: Final = frozenset(
@@ -87,7 +87,7 @@ def from_environment(environ: Mapping[str, str], defaults: Settings) -> Settings
 
 
 def with_values(defaults: Settings, values: Mapping[str, str | int]) -> Settings:
-    """Return `defaults` overridden by `values`, which are keyed by the names in `NAMES`."""
+    """Return `defaults` overridden by `values`; each key is in `NAMES`."""
     top: dict[str, Any] = {
         name: Path(str(value)) if name == "data" else value
         for name, value in values.items()
@@ -101,8 +101,16 @@ def with_values(defaults: Settings, values: Mapping[str, str | int]) -> Settings
     return replace(defaults, **top)
 
 
+def values_of(settings: Settings) -> dict[str, Any]:
+    """Map the name of each setting, including those in groups, to its value."""
+    return {
+        name: getattr(getattr(settings, _GROUP_OF[name]) if name in _GROUP_OF else settings, name)
+        for name in NAMES
+    }
+
+
 def similar_name(name: str) -> str:
-    """Return the setting whose name is most similar to this one, or an empty string."""
+    """Return the setting with the name most like `name`, or "" if none is similar."""
     return next(iter(get_close_matches(name.lower(), NAMES, n=1)), "")
 
 
@@ -113,7 +121,7 @@ def _number(variable: str, text: str) -> int:
 
 
 def read_config(path: Path) -> Mapping[str, str | int]:
-    """Map setting names to values in a file; lists are joined with commas, as in the environment.
+    """Map setting names to their values in a TOML file; lists become text with commas.
 
     Raise `OSError` if the file cannot be read, `SettingsError` if it is not TOML, has an unknown
     setting, or a value has the wrong type.

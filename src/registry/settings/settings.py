@@ -151,7 +151,7 @@ class Settings(SettingFields):
 
     @property
     def own_folder(self) -> Path | None:
-        """Return the folder of a certificate of the built-in authority; None if none is used."""
+        """Return the folder of the certificate from the install's own authority; None if unused."""
         if not self.tls or self.tls_certificate or self.acme.names:
             return None
         return local_folder(self.root_key.absolute().parent)
@@ -212,7 +212,7 @@ class Settings(SettingFields):
 
     @property
     def smarthost(self) -> Smarthost | None:
-        """Return the mail server in `smtp_url`, or None.
+        """Return the mail server in `smtp_url`; None if `smtp_url` is empty.
 
         Raise `SettingsError` if `smtp_url` is malformed, or `smtp_from` is not an address.
         """
@@ -320,7 +320,7 @@ class Settings(SettingFields):
 
     @property
     def own_names(self) -> tuple[str, ...]:
-        """Return the host names and addresses at which clients reach the server."""
+        """Return the host names and addresses at which clients reach the server, each once."""
         named = (urlsplit(f"//{each}").hostname or "" for each in self.hosts)
         found = [*(urlsplit(each).hostname or "" for each in self.urls if self.public_url), *named]
         if not any(found):
@@ -358,7 +358,7 @@ class Settings(SettingFields):
         return urlsplit(self.url_of(PULL)).netloc
 
     def url_of(self, part: str) -> str:
-        """Return the base URL of a part that `family_hosts` may list, by default `url`."""
+        """Return the base URL of a part; `url` if `family_hosts` does not list the part."""
         return self.own_urls.get(part, self.url)
 
     @property
@@ -383,15 +383,15 @@ class Settings(SettingFields):
 
     @property
     def urls(self) -> Sequence[str]:
-        """Return every base URL at which clients reach the server; the first is `url`."""
+        """Return `url`, then the base URL of each host in `family_hosts`."""
         scheme = self.url.partition("://")[0]
         hosts = (host for each in self.own_hosts.values() for host in each)
         return self.url, *(f"{scheme}://{host}" for host in hosts)
 
     @property
     def hosts(self) -> tuple[str, ...]:
-        """Return the hosts in `allowed_hosts`, by default those in the ordered certificate."""
-        # Port 443 of a name leads here, whatever the port is that the server listens on.
+        """Return the hosts in `allowed_hosts`, or else the names in `tls_acme`."""
+        # Names without a port: clients use port 443, on whatever port the server listens.
         hosts = listed(self.allowed_hosts) or self.acme.names
         for host in hosts:
             if not HOST.fullmatch(host):
@@ -400,7 +400,7 @@ class Settings(SettingFields):
 
     @property
     def s3_name(self) -> str:
-        """Return the host name of the S3 endpoint, or an empty string.
+        """Return `s3_host`, which may be empty.
 
         Raise `SettingsError` if `s3_host` is not a host name, or `s3_port` is the registry's port.
         """

@@ -16,8 +16,8 @@ _REGION: Final = re.compile(r"[a-z0-9-]{0,63}")
 _ENCRYPTION: Final = re.compile(r"|AES256|aws:kms(?::[A-Za-z0-9:/_.-]{1,512})?")
 _LONGEST_PREFIX: Final = 256
 MOST_S3_BLOB_BYTES: Final = 265 * 1024**3
-"""Most bytes of a blob in a bucket: S3 takes 10,000 parts, and each is kept in memory
-(`registry.blobstore.s3.parts.part_bytes`)."""
+"""Maximum bytes of a blob in a bucket: S3 takes 10,000 parts, and a process holds a whole part in
+memory (`registry.blobstore.s3.parts.part_bytes`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +83,7 @@ class StoreSettings:
 
     @property
     def key_prefix(self) -> str:
-        """Return the prefix of all keys: empty, or ending with a slash."""
+        """Return the prefix of all keys, with a slash at its end; empty if there is none."""
         prefix = self.store_s3_prefix.strip("/")
         return f"{prefix}/" if prefix else ""
 

@@ -11,7 +11,7 @@ from cloudcore.outbound.destinations import Allowed
 
 PREFIX: Final = "ENTREPOT_"
 PULL: Final = "pull"
-"""The name of ``/v2`` in the setting ``family_hosts``."""
+"""The part ``/v2`` in the setting ``family_hosts``."""
 AUTH: Final = "auth"
 CONSOLE: Final = "console"
 _ORIGIN: Final = re.compile(
@@ -22,7 +22,6 @@ _PREFIX: Final = re.compile(
     r"(?=.{2,32}/)[a-z0-9]+(?:-[a-z0-9]+)*(?:/[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*){1,3}"
 )
 """``<account>/<prefix>``: an account's handle, and one to three components."""
-_DNS_PORT: Final = 53
 
 
 class SettingsError(Exception):
@@ -59,9 +58,9 @@ def listed_origins(name: str, text: str) -> tuple[str, ...]:
 
 
 def address_and_port(text: str) -> tuple[str, int]:
-    """Parse an IP address and a port, by default 53 (DNS); raise ValueError for other text."""
+    """Parse an IP address with or without a port (53, DNS); raise ValueError for other text."""
     try:
-        return str(ip_address(text.strip("[]"))), _DNS_PORT
+        return str(ip_address(text.strip("[]"))), 53
     except ValueError:
         host, _, port = text.rpartition(":")
         return str(ip_address(host.strip("[]"))), int(port)
@@ -75,7 +74,7 @@ def listed(text: str) -> tuple[str, ...]:
 def mirrored_prefixes(text: str) -> Mapping[str, str]:
     """Map each registry or host in the setting ``mirrors`` to its ``account/prefix``.
 
-    Raise `SettingsError` if an entry is not HOST=ACCOUNT/PREFIX, or a host is listed twice.
+    Raise `SettingsError` if an entry is not HOST=ACCOUNT/PREFIX, or a host has two prefixes.
     """
     found: dict[str, str] = {}
     for entry in listed(text):
@@ -108,11 +107,10 @@ def hosts_of_parts(text: str) -> Mapping[str, Sequence[str]]:
 
 HOST: Final = re.compile(r"(?:[A-Za-z0-9][A-Za-z0-9.-]*|\[[0-9A-Fa-f:.]+\])(?::[0-9]{1,5})?")
 _PORT: Final = re.compile(r":[0-9]*\Z")
-_EXAMPLE: Final = "https://registry.example.com"
 
 
 def public_url_problem(url: str) -> str:
-    """Return what is wrong with a public URL, and a correction; an empty string if nothing is.
+    """Return the problem of a public URL and a correction; an empty string if it is valid.
 
     A public URL is ``http://`` or ``https://`` and a host, without a path: container clients look
     for ``/v2`` only at the root of a host.
@@ -121,17 +119,16 @@ def public_url_problem(url: str) -> str:
     host, _, path = rest.partition("/")
     person, at, host = host.rpartition("@")
     is_host = HOST.fullmatch(host) is not None
-    if at:  # neither is repeated: this is printed, and may be logged
+    advice = f"set https://{host}" if is_host else "set for example https://registry.example.com"
+    if at:  # the message omits both: it is printed, and may be logged
         named = "a user and a password" if ":" in person else "a user"
-        return (
-            f"it has {named} before the host, and is told to all clients; {_advice(host, is_host)}"
-        )
+        return f"it has {named} before the host, and is told to all clients; {advice}"
     if separator and scheme not in ("http", "https"):
-        return f"{url!r} begins with neither https:// nor http://; {_advice(host, is_host)}"
+        return f"{url!r} begins with neither https:// nor http://; {advice}"
     if not is_host:
-        return f"{url!r} names no host; {_advice(host, is_host)}"
+        return f"{url!r} names no host; {advice}"
     if not separator:
-        return f"{url!r} has no scheme; {_advice(host, is_host)}"
+        return f"{url!r} has no scheme; {advice}"
     if path:
         return f"{url!r} has a path, but clients look for /v2 on a host; set {scheme}://{host}"
     return ""
@@ -147,19 +144,15 @@ def is_every_address(host: str) -> bool:
     try:
         return ip_address(host).is_unspecified
     except ValueError:
-        return host in ("", "0")  # as `bind` reads them
+        return host in ("", "0")  # `bind` treats these as 0.0.0.0
 
 
 def ports_clash(host: str, other: str) -> bool:
-    """Return True if two hosts share an address, so that one port cannot serve both."""
+    """Return True if two hosts share an address, so that both cannot listen on one port."""
     host, other = ("127.0.0.1" if each == "localhost" else each for each in (host, other))
     if host == other:
         return True
     return any(
-        is_every_address(every) and (":" in every or ":" not in one)  # :: is every address of IPv4
+        is_every_address(every) and (":" in every or ":" not in one)  # `::` includes IPv4
         for every, one in ((host, other), (other, host))
     )
-
-
-def _advice(host: str, is_host: bool) -> str:  # noqa: FBT001
-    return f"set https://{host}" if is_host else f"set for example {_EXAMPLE}"

@@ -115,7 +115,7 @@ class ApiClient:
         return self._signed(self._transport.fetch, HttpRequest("GET", path))
 
     def send_file(self, path: str, file: BinaryIO, size: int, content_type: str) -> Record:
-        """PUT the `size` bytes of a seekable file, perhaps twice; return the JSON response."""
+        """PUT the `size` bytes of a seekable file, twice if necessary; return the JSON response."""
         headers = {"Content-Type": content_type, "Content-Length": str(size)}
 
         def send(request: HttpRequest) -> Record:
@@ -153,7 +153,7 @@ class ApiClient:
         return self._sent(send, request, self._tokens.renewed_token(token))
 
     def _sent(self, send: _Send[T], request: HttpRequest, token: str) -> T:
-        """Send a request; if the response was lost and repeating is safe, send it once more."""
+        """Send a request; if the response is lost and repeating is safe, send the request again."""
         signed = request._replace(headers={**request.headers, **bearer(token)})
         try:
             return send(signed)
@@ -181,7 +181,7 @@ class ApiClient:
 
 
 def client_of(run: Invocation) -> ApiClient:
-    """Return the client of a command run."""
+    """Return the client of an invocation that calls a registry."""
     assert isinstance(run.client, ApiClient)
     return run.client
 
@@ -204,12 +204,11 @@ def send_public(
 
 
 def client_for(url: str, environ: Mapping[str, str]) -> ApiClient:
-    """Return a client with the environment's access key for this registry, else the sign-in."""
-    transport = transport_to(url, credentials_path(environ))
+    """Return a client with the environment's access key if it is for `url`, else the sign-in."""
+    path = credentials_path(environ)
+    transport = transport_to(url, path)
     key = find_key(environ, transport.url)
-    if key is not None:
-        return ApiClient(transport, KeyTokens(transport, key))
-    return ApiClient(transport, SignIn(transport, credentials_path(environ)))
+    return ApiClient(transport, KeyTokens(transport, key) if key else SignIn(transport, path))
 
 
 def _is_repeatable(request: HttpRequest) -> bool:
@@ -245,18 +244,16 @@ def _query_string(query: Query) -> str:
 class StoredSignIn:
     """The stored sign-in to the registry that the command line chooses.
 
-    An access key in the environment takes precedence, as everywhere.
+    If the environment has an access key for that registry, the key is used instead.
     """
 
     def __init__(self, options: argparse.Namespace) -> None:
         self._path = credentials_path(os.environ)
         named: str | None = options.registry
-        self._key = find_key(os.environ, None if named is None else base_url(named))
-        url = self._key.url if self._key else choose_registry(named, os.environ, self._path)
+        key = find_key(os.environ, None if named is None else base_url(named))
+        url = key.url if key else choose_registry(named, os.environ, self._path)
         self._transport = transport_to(url, self._path)
-        if self._key is None:  # one that is stored may be of the environment's registry
-            self._key = find_key(os.environ, self._transport.url)
-        self._key_tokens = KeyTokens(self._transport, self._key) if self._key else None
+        self._key_tokens = KeyTokens(self._transport, key) if key else None
 
     @property
     def url(self) -> str:
@@ -271,25 +268,25 @@ class StoredSignIn:
     @property
     def is_program(self) -> bool:
         """Return True if a service account signed in, which has no refresh token."""
-        if self._key is not None:
+        if self._key_tokens is not None:
             return True
         credential = self.credential
         return credential is not None and credential.refresh_token is None
 
     def tokens(self, *, in_role: bool) -> ApiTokens:
-        """Return the tokens of the assumed role or, if not `in_role`, of the one who signed in."""
+        """Return the tokens of the assumed role; without `in_role`, of the person or program."""
         if self._key_tokens is not None:
             return self._key_tokens
         return SignIn(self._transport, self._path, in_role=in_role)
 
     def client(self, *, in_role: bool) -> ApiClient:
-        """Return a client that acts in the role or, if not `in_role`, as the one who signed in."""
+        """Return a client that acts in the assumed role; without `in_role`, as the person."""
         return ApiClient(self._transport, self.tokens(in_role=in_role))
 
     @property
     def role(self) -> str | None:
-        """Return the role in which the person acts, as written when signing in, or None."""
-        credential = None if self._key else self.credential
+        """Return the role in which the person acts, as it was written at the sign-in, or None."""
+        credential = None if self._key_tokens else self.credential
         return None if credential is None else credential.role
 
     def claims(self) -> TokenClaims:
@@ -297,7 +294,7 @@ class StoredSignIn:
         return claims_of(self.tokens(in_role=True).token())
 
     def assume(self, role: str | None) -> None:
-        """Make later commands act in `role` or, if it is None, as the person.
+        """Make later commands act in `role`; for None, as the person who signed in.
 
         Raise `NotSignedIn` if nobody is signed in.
         """

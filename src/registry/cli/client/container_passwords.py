@@ -1,4 +1,4 @@
-"""Get passwords for container clients from the registry, and store them until they are old.
+"""Get passwords for container clients from the registry, and reuse them until they are old.
 
 A password (``POST /v1/authorization-token``) lasts twelve hours at most and grants nothing by
 itself. It is stored in a file that only its owner can read, beside the credentials of ``entrepot
@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from datetime import datetime
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 from urllib.parse import SplitResult, urlsplit
@@ -24,7 +26,7 @@ from registry.cli.client.sign_in import find_key
 PATH: Final = "/v1/authorization-token"
 _FILE: Final = "container-passwords.json"
 _ELSEWHERE: Final = 4
-"""The distance of a source that does not make passwords for the server (`_distance`)."""
+"""The result of `_distance` for a source that does not make passwords for the server."""
 _DEFAULT_PORTS: Final = {"http": 80, "https": 443}
 
 
@@ -84,12 +86,9 @@ def find_source(server: str, environ: Mapping[str, str]) -> PasswordSource | Non
     if not asked.netloc:
         return None
     stored = _load(environ)
-    nearest, found = _ELSEWHERE, None
-    for each in _sources(environ):
-        distance = _distance(each, asked, stored.get(each.key))
-        if distance < nearest:
-            nearest, found = distance, each
-    return found
+    rated = [(_distance(each, asked, stored.get(each.key)), each) for each in _sources(environ)]
+    distance, found = min(rated, key=itemgetter(0), default=(_ELSEWHERE, None))
+    return None if distance == _ELSEWHERE else found
 
 
 def list_hosts(environ: Mapping[str, str]) -> list[str]:
@@ -148,16 +147,16 @@ def forget_password(key: str, environ: Mapping[str, str]) -> None:
 
 
 def _store(key: str, made: ContainerPassword | None, environ: Mapping[str, str]) -> None:
-    """Store a password, or delete it if None; delete expired ones. On failure, do nothing."""
-    try:
-        with changing_file(_path(environ), ContainerPassword) as stored:
-            for old in [old for old, each in stored.items() if each.expires_at <= time.time()]:
-                del stored[old]
-            stored.pop(key, None)
-            if made is not None:
-                stored[key] = made
-    except (OSError, CommandFailure):
-        return
+    """Store a password, or delete it for None; delete expired ones too. Ignore failures."""
+    with (
+        suppress(OSError, CommandFailure),
+        changing_file(_path(environ), ContainerPassword) as stored,
+    ):
+        for old in [old for old, each in stored.items() if each.expires_at <= time.time()]:
+            del stored[old]
+        stored.pop(key, None)
+        if made is not None:
+            stored[key] = made
 
 
 def _load(environ: Mapping[str, str]) -> dict[str, ContainerPassword]:

@@ -11,7 +11,7 @@ import fcntl
 import os
 import tempfile
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import TypeVar
 
@@ -51,7 +51,7 @@ class Credential(msgspec.Struct, omit_defaults=True):
 
 
 def credentials_path(environ: Mapping[str, str]) -> Path:
-    """Return ``$ENTREPOT_CREDENTIALS``, else a path in the user's configuration folder."""
+    """Return the path in ``ENTREPOT_CREDENTIALS``, else one in the user's configuration folder."""
     named = environ.get("ENTREPOT_CREDENTIALS")
     if named:
         return Path(named)
@@ -75,14 +75,12 @@ def load(path: Path) -> dict[str, Credential]:
     return load_file(path, Credential)
 
 
-@contextmanager
-def changing(path: Path) -> Iterator[dict[str, Credential]]:
+def changing(path: Path) -> AbstractContextManager[dict[str, Credential]]:
     """Lock the file, yield its credentials by URL, and store them at the end if changed.
 
     Changes are stored even after an exception: they may hold the only token that is still valid.
     """
-    with changing_file(path, Credential) as credentials:
-        yield credentials
+    return changing_file(path, Credential)
 
 
 def load_file(path: Path, kind: type[T]) -> dict[str, T]:

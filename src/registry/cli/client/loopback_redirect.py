@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from socketserver import TCPServer
 from threading import Lock, Thread
-from types import TracebackType
 from typing import Final, Self, cast
 from urllib.parse import parse_qs
 
@@ -47,12 +46,7 @@ class LoopbackRedirect:
         self._thread.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        at: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         """Stop listening."""
         self._server.shutdown()
         self._server.server_close()

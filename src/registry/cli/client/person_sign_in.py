@@ -12,6 +12,7 @@ import select
 import sys
 from collections import Counter
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from threading import Thread
 from typing import TYPE_CHECKING, Final, NamedTuple, TextIO
 from urllib.parse import urlencode
@@ -115,7 +116,7 @@ def _by_pasting(page: str) -> _Received:
 
 
 def _by_browser(url: str, pasting: str, verifier: str, open_page: _Open) -> _Received:
-    """Open the page in a browser here; return the code of its redirect, or a pasted one."""
+    """Open the page in a browser here; return the code of its redirect, or a pasted code."""
     from registry.cli.client.loopback_redirect import LoopbackRedirect  # noqa: PLC0415 - a server
 
     try:
@@ -137,13 +138,14 @@ def _by_browser(url: str, pasting: str, verifier: str, open_page: _Open) -> _Rec
 
 
 def _first(redirect: LoopbackRedirect) -> _Received:
-    """Return the code from the redirect or from standard input, whichever comes first."""
+    """Return the code from the redirect or from standard input, whichever comes first.
+
+    Raise `CommandFailure` if neither comes in time; `Misuse` if an empty line was pasted.
+    """
     inputs: list[LoopbackRedirect | TextIO] = [redirect]
-    try:
+    with suppress(OSError, ValueError):  # standard input may be closed, or no file
         sys.stdin.fileno()
         inputs.append(sys.stdin)
-    except (OSError, ValueError):  # closed, or no file
-        pass
     while True:
         ready, _, _ = select.select(inputs, [], [], _WAIT_SECONDS)
         if redirect in ready:
@@ -154,12 +156,12 @@ def _first(redirect: LoopbackRedirect) -> _Received:
             line = sys.stdin.readline()
         except UnicodeDecodeError:
             line = "\n"  # no code
-        if not line:  # at the end of the input the redirect may still come
+        if not line:  # standard input has ended, but the redirect may still come
             inputs.remove(sys.stdin)
             continue
         pasted = checked_secret(line, "code")
         code = redirect.code_in(pasted) if pasted.startswith(redirect.uri) else None
-        # The address of a redirect that did not reach this machine may be pasted too.
+        # A person may also paste the URL of a redirect that did not reach this machine.
         return _Received(pasted, OUT_OF_BAND) if code is None else _Received(code, redirect.uri)
 
 
@@ -180,9 +182,8 @@ class AssignedRole(NamedTuple):
 def choose_role(client: ApiClient) -> AssignedRole | None:
     """Return the person's only role, or the one picked at the terminal.
 
-    Print the roles and return None if there is no role, or there are several and no terminal.
-
-    Raise `Misuse` if the answer at the terminal is not one of them.
+    Print advice and return None if the person has no role, or several and there is no terminal.
+    Raise `Misuse` if the answer at the terminal is not a role's number.
     """
     roles = [
         AssignedRole(each["name"], each["account"]["name"], each["crn"])
@@ -205,7 +206,7 @@ def choose_role(client: ApiClient) -> AssignedRole | None:
 
 
 def pick(roles: Sequence[AssignedRole]) -> AssignedRole:
-    """Ask at the terminal for a role. Raise `Misuse` if the answer is not one of them."""
+    """Ask at the terminal for a role. Raise `Misuse` if the answer is not a role's number."""
     for number, role in enumerate(roles, 1):
         sys.stderr.write(f"  {number}  {role.shown}\n")
     sys.stderr.write(f"In which role do you want to act? [1-{len(roles)}] ")
@@ -217,6 +218,6 @@ def pick(roles: Sequence[AssignedRole]) -> AssignedRole:
 
 
 def _option(role: AssignedRole, roles: Sequence[AssignedRole]) -> str:
-    """Return the ``--role`` value for a role: its name if no other has it, else its CRN."""
+    """Return the ``--role`` value for a role: its name if that is unique, else its CRN."""
     names = Counter(each.name for each in roles)
     return printable(role.name if names[role.name] == 1 else role.crn)

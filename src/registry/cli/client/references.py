@@ -25,7 +25,7 @@ from registry.oci.reference import is_tag
 
 _SHORT: Final = re.compile(r"(?:sha256:)?[0-9a-f]{6,63}")
 _NAME_PARTS: Final = 2
-"""The most components that may precede a repository's name: host and account."""
+"""Maximum number of components before a repository's name: host and account."""
 
 
 class TypedReference(NamedTuple):
@@ -79,7 +79,7 @@ def is_id(text: str) -> bool:
 
 
 def check_tag(text: str) -> str:
-    """Return the text if it is a valid tag; raise `Misuse` if it is not."""
+    """Return `text` if it is a valid tag, else raise `Misuse`."""
     if not is_tag(text):
         raise Misuse(
             f"{printable(text)!r} is no tag: 1 to 128 letters, digits, '_', '.' and '-', "
@@ -153,7 +153,7 @@ def image_path(client: ApiClient, written: str) -> str:
 
 
 def digest_of(client: ApiClient, path: str, reference: TypedReference) -> str:
-    """Return the digest of a reference in the repository at API path `path`.
+    """Return the digest of a reference; `path` is the API path of its repository.
 
     An image id is returned unchanged. Raise `Missing` if there is no such tag.
     """
@@ -170,9 +170,9 @@ def digest_of(client: ApiClient, path: str, reference: TypedReference) -> str:
 
 
 def full_digest(client: ApiClient, repository: str, digest: str) -> str:
-    """Complete a short digest in the repository at this API path; return other texts unchanged.
+    """Complete a short digest; return other texts unchanged. `repository` is an API path.
 
-    Raise `RequestRefused` if no image, or several, have a digest that begins so.
+    Raise `RequestRefused` if no image, or more than one, has a digest that begins with it.
     """
     if not is_short_digest(digest):
         return digest
@@ -191,13 +191,6 @@ def missing_tag_text(reference: TypedReference) -> str:
         f"there is no tag {reference.tag!r} in {reference.repository}; "
         f"'entrepot tags list {reference.repository}' shows those there are"
     )
-
-
-class Items(NamedTuple):
-    """The digests of images, and the tags, that a command names."""
-
-    digests: list[str]
-    tags: list[str]
 
 
 def parse_item_arguments(first: str, others: Iterable[str]) -> tuple[TypedReference, list[str]]:
@@ -239,20 +232,22 @@ def _item_in(repository: str, text: str) -> str:
     return item
 
 
-def find_items(client: ApiClient, repository: str, items: Iterable[str]) -> Items:
-    """Sort items of the repository at this API path into digests and tags.
+def find_items(
+    client: ApiClient, repository: str, items: Iterable[str]
+) -> tuple[list[str], list[str]]:
+    """Sort items of a repository into digests and tags; `repository` is an API path.
 
-    A text that could be a tag or a short digest counts as the tag if that exists. Raise `Misuse` if
-    a text is neither; `RequestRefused` if a short digest belongs to several images.
+    A text that may be a tag or a short digest is the tag if such a tag exists. Raise `Misuse` if a
+    text is neither; `RequestRefused` if a short digest belongs to several images.
     """
-    found = Items([], [])
+    digests, tags = [], []
     for item in items:
         digest = _digest_of(client, repository, item)
         if digest is None:
-            found.tags.append(check_tag(item))
+            tags.append(check_tag(item))
         else:
-            found.digests.append(digest)
-    return found
+            digests.append(digest)
+    return digests, tags
 
 
 def _digest_of(client: ApiClient, repository: str, item: str) -> str | None:

@@ -1,10 +1,10 @@
-"""Use a stored sign-in or an access key: choose the registry, and get a valid token.
+"""Choose the registry, and get valid tokens for it by a stored sign-in or an access key.
 
-The registry verifies tokens; here their claims are only shown to the person.
+Tokens are not verified here: their claims are only shown to the person.
 
-A program needs neither a file nor ``login``: its key is ``ENTREPOT_ACCESS_KEY_ID`` with
-``ENTREPOT_SECRET_ACCESS_KEY``, or with ``ENTREPOT_SECRET_ACCESS_KEY_FILE``, the name of a file that
-holds the secret. The key is sent only to the registry in ``ENTREPOT_REGISTRY``.
+A program needs neither a file nor ``login``: its key is in ``ENTREPOT_ACCESS_KEY_ID``, and the
+secret in ``ENTREPOT_SECRET_ACCESS_KEY`` or in the file that ``ENTREPOT_SECRET_ACCESS_KEY_FILE``
+names. The key is sent only to the registry in ``ENTREPOT_REGISTRY``.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ _EARLY_SECONDS: Final = 30
 class SignIn:
     """The sign-in to one registry, stored in the credentials file.
 
-    Its tokens act in the assumed role; with `in_role=False`, or without a role, as the person or
-    program that signed in.
+    Its tokens act in the assumed role; with `in_role=False`, or if none is assumed, as the person
+    or program that signed in.
     """
 
     def __init__(self, transport: Transport, path: Path, *, in_role: bool = True) -> None:
@@ -82,7 +82,7 @@ class SignIn:
         return credential.acting if self._in_role else credential.token
 
     def _renew(self, stored: dict[str, Credential], credential: Credential) -> ApiToken:
-        """Return a new token to send; put every new token into `stored` as it arrives."""
+        """Return a new token to send; put each new token into `stored` as soon as it arrives."""
         source = credential.token
         if self._in_role and credential.role is not None and _is_live(source):
             try:
@@ -124,9 +124,10 @@ class SignIn:
 
 
 def choose_registry(given: str | None, environ: Mapping[str, str], path: Path) -> str:
-    """Return the registry's URL: `given`, else from the environment, else of the only sign-in.
+    """Return the registry's URL: `given`, else from the environment, else from the only sign-in.
 
-    Raise `Misuse` if there are several sign-ins; `NotSignedIn` if there is none.
+    Raise `Misuse` if there are several sign-ins, or the URL is malformed; `NotSignedIn` if there is
+    no sign-in.
     """
     named = given or environ.get("ENTREPOT_REGISTRY")
     if named:
@@ -140,14 +141,14 @@ def choose_registry(given: str | None, environ: Mapping[str, str], path: Path) -
 
 
 def transport_to(url: str, path: Path, timeout_seconds: float = TIMEOUT_SECONDS) -> Transport:
-    """Return the transport to a registry, with the families' base URLs in its stored sign-in."""
+    """Return the transport to a registry; its stored sign-in has the families' base URLs."""
     stored = load(path).get(base_url(url))
     own_urls = None if stored is None else stored.own_urls
     return Transport(url, timeout_seconds=timeout_seconds, own_urls=own_urls)
 
 
 def assume_role(transport: Transport, access_token: str, role: str) -> ApiToken:
-    """Assume a role; return its token."""
+    """Assume a role with an access token; return the role's token."""
     headers = {"Content-Type": "application/json", **bearer(access_token)}
     body = msgspec.json.encode({"role": role})
     return token_of(transport.send(HttpRequest("POST", "/v1/assume-role", headers, body)))
@@ -159,7 +160,7 @@ def post_form(
     fields: Mapping[str, str],
     basic: tuple[str, str] | None = None,
 ) -> dict[str, Any]:
-    """Post a form to an OAuth endpoint, with `basic` credentials if passed; return the JSON."""
+    """Post a form to an OAuth endpoint; return the JSON. `basic` is (user name, password)."""
     headers = {"Content-Type": "application/x-www-form-urlencoded"}
     if basic is not None:
         pair = base64.b64encode(f"{basic[0]}:{basic[1]}".encode()).decode()
@@ -173,7 +174,7 @@ def bearer(access_token: str) -> dict[str, str]:
 
 
 def token_of(answer: Mapping[str, Any]) -> ApiToken:
-    """Return the access token of a token response, with its expiry by this machine's clock."""
+    """Return the access token in a token response; its expiry is by this machine's clock."""
     return ApiToken(answer["access_token"], int(time.time()) + answer["expires_in"])
 
 
@@ -225,7 +226,7 @@ def find_key(environ: Mapping[str, str], url: str | None = None) -> EnvironmentK
         return None
     named = environ.get(_REGISTRY)
     if not named:
-        if url is not None:  # another registry, which `entrepot login` may know
+        if url is not None:  # `entrepot login` may know this registry
             return None
         raise Misuse(f"{_ID} is set: set {_REGISTRY} too, the URL of the registry the key is of")
     own = base_url(named)
@@ -254,7 +255,7 @@ def _secret(environ: Mapping[str, str]) -> str:
 
 
 class KeyTokens:
-    """Access tokens of an access key, in this process's memory only."""
+    """Gets access tokens by an access key, and keeps them in memory only."""
 
     def __init__(self, transport: Transport, key: EnvironmentKey) -> None:
         self._transport = transport

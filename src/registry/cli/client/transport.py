@@ -1,7 +1,7 @@
-"""Send one request by HTTP to the base URL that serves its path, and read one JSON answer.
+"""Send one HTTP request to the base URL that serves its path, and read the response.
 
-``GET /v1/regions`` of a registry lists the base URL of each family. Every failure has a message of
-one line.
+``GET /v1/regions`` of a registry lists the base URL of each family. The message of a failure is one
+line.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class Transport:
         timeout_seconds: float = TIMEOUT_SECONDS,
         own_urls: Mapping[str, str] | None = None,
     ) -> None:
-        """Send to `url`, or to the family's URL in `own_urls`, which the first 404 refreshes."""
+        """Send to a family's URL in `own_urls`, else to `url`; a first 404 refreshes `own_urls`."""
         self.url = base_url(url)
         self.own_urls: Mapping[str, str] = own_urls or {}
         self._has_asked = False
@@ -84,7 +84,7 @@ class Transport:
         return url_for(path, self.url, self.own_urls)
 
     def find_own_urls(self) -> None:
-        """Set `own_urls` from the registry's regions; do nothing after the first call."""
+        """Read `own_urls` from the registry's regions; later calls do nothing."""
         if self._has_asked:
             return
         self._has_asked = True
@@ -113,7 +113,7 @@ class Transport:
     def read(self, request: HttpRequest, reading: Callable[[http.client.HTTPResponse], T]) -> T:
         """Send a request; return the result of `reading` the response.
 
-        After a 404 the request is sent again if the registry serves the path at another URL.
+        After a 404, the request is sent again if the registry serves the path at another base URL.
 
         Raises:
             RequestRefused: the response is an error.
@@ -188,21 +188,20 @@ def _code_and_message(document: dict[str, Any]) -> tuple[str, str]:
 
     The body has the form of ``/v1``, of OAuth (RFC 6749 §5.2) or of ``/v2`` (distribution-spec).
     """
-    match document.get("errors"):
-        case [{"code": str(code), "message": str(message)}, *_]:
+    match document:
+        case {"errors": [{"code": str(code), "message": str(message)}, *_]}:
             return code, printable(f"{code}: {message}")
-    error = document.get("error")
-    if isinstance(error, dict):
-        code, message = str(error.get("code", "")), str(error.get("message", ""))
-        params = error.get("params")
-        field = params.get("field") if isinstance(params, dict) else None
-        needs_field = isinstance(field, str) and not message.startswith(field)
-        where = f"{field}: " if needs_field else ""
-        request = f" (request {error['request_id']})" if "request_id" in error else ""
-        return code, printable(f"{code}: {where}{message}{request}")
-    if isinstance(error, str):
-        described = document.get("error_description")
-        return error, printable(f"{error}: {described}" if described else error)
+        case {"error": dict(error)}:
+            code, message = str(error.get("code", "")), str(error.get("message", ""))
+            params = error.get("params")
+            field = params.get("field") if isinstance(params, dict) else None
+            needs_field = isinstance(field, str) and not message.startswith(field)
+            where = f"{field}: " if needs_field else ""
+            request = f" (request {error['request_id']})" if "request_id" in error else ""
+            return code, printable(f"{code}: {where}{message}{request}")
+        case {"error": str(error)}:
+            described = document.get("error_description")
+            return error, printable(f"{error}: {described}" if described else error)
     return "", ""
 
 
@@ -225,7 +224,7 @@ def _refusal(url: str, error: urllib.error.HTTPError) -> RequestRefused:
 
 
 def _trouble(url: str, error: Exception) -> str:
-    """Return why there was no response, with advice."""
+    """Return why there was no complete response, with advice."""
     reason = error.reason if isinstance(error, urllib.error.URLError) else error
     match reason:
         case ssl.SSLCertVerificationError():
@@ -251,21 +250,21 @@ _PARTS: Final[Mapping[str, str]] = {
     "/v2": PULL,
     **{path: each.host for each in FAMILIES if each.host for path in each.paths},
 }
-"""Maps the first segments of a path to the part of a registry that serves the path."""
+"""Maps the first one or two segments of a path to the part of a registry that serves it."""
 
 
 def url_for(path: str, url: str, own_urls: Mapping[str, str]) -> str:
-    """Return the base URL of the family that serves a path; the path may have a query."""
+    """Return the base URL that serves a path, which may have a query; `url` is the default."""
     segments = path.partition("?")[0].split("/")
     part = _PARTS.get("/".join(segments[:2])) or _PARTS.get("/".join(segments[:3]), _MAIN)
     return own_urls.get(part) or own_urls.get(_MAIN) or url
 
 
 def parse_own_urls(document: Mapping[str, Any], url: str) -> Mapping[str, str]:
-    """Map families to their base URLs, from the regions of a registry; empty if all are at `url`.
+    """Map families to their base URLs, from a registry's regions; empty if all are at `url`.
 
-    The result is also empty if no region lists `url`. URLs of another scheme are left out, so that
-    no request to an https registry is sent over plain HTTP.
+    Also empty if no region lists `url`. URLs of another scheme are left out, so that no request to
+    an https registry is sent over plain HTTP.
     """
     scheme = url.partition("://")[0]
     for region in document.get("regions", ()):

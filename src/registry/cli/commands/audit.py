@@ -73,7 +73,7 @@ def _export(run: Invocation) -> None:
         sys.stdout.writelines(lines)
         return
     name = run.values["to"]
-    first = list(islice(lines, 1))  # before the file, so that a refusal leaves none
+    first = list(islice(lines, 1))  # before the file is created, so that a refusal leaves no file
     try:
         with Path(name).open("x", encoding="utf-8") as file:
             file.writelines(chain(first, lines))
@@ -83,7 +83,7 @@ def _export(run: Invocation) -> None:
 
 
 def _events(run: Invocation) -> Iterator[Record]:
-    """Yield the events that match the filter; if there are none, warn of unknown names in it."""
+    """Yield the events that match the filter; if none does, warn of wrong names in the filter."""
     now, given = datetime.now(UTC), run.values
     query = {name: given.get(name) for name in ("who", "action", "resource", "outcome")}
     query |= {name: parse_moment(given.get(name), now) for name in ("since", "until")}
@@ -179,7 +179,7 @@ def _check_resource(run: Invocation, written: str) -> str:
 def _check_crn(run: Invocation, crn: str) -> str:
     """Return a warning if a CRN is unknown, or names the account by its handle; else "".
 
-    CRNs of kinds that cannot be looked up are not checked.
+    Only CRNs of repositories and of the kinds in `_KINDS` are checked.
     """
     _, _, rest = crn.partition(":")
     service, _, _, resource = (*rest.split(":", 3), "", "", "")[:4]

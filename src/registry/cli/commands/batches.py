@@ -13,7 +13,7 @@ from cloudcore.commands.progress import progress
 Line = dict[str, str]
 
 BATCH: Final = 100
-"""The most items that one request takes."""
+"""Maximum number of items in one request."""
 
 _COLUMNS: Final = (Cell("ITEM", "item", "digests"), "outcome", Cell("DETAIL", "detail", "digests"))
 
@@ -42,7 +42,7 @@ def failed(failure: Record) -> Line:
 def write_outcome(run: Invocation, document: Record, lines: Sequence[Line]) -> bool:
     """Print the outcome of each item; return False if an item was refused.
 
-    Refused items are counted on standard error: a long table may have scrolled away.
+    The number of refused items is printed on standard error: a long table may scroll away.
     """
     run.show_rows(lines, _COLUMNS, document=document)
     refused = len(document["failures"])
@@ -59,9 +59,9 @@ def delete_items(
     *,
     force: bool = False,
 ) -> bool:
-    """Delete images, then tags, of the repository at an API path; return False if one was refused.
+    """Delete images, then tags, of a repository; return False if an item was refused.
 
-    If a request fails midway, print the outcomes so far all the same.
+    `repository` is an API path. If a request fails midway, print the outcomes so far, and raise.
     """
     deletion = _Deletion(run.client, repository, force=force)
     try:
@@ -86,7 +86,7 @@ class _Deletion:
         self._force = force
 
     def delete_images(self, digests: Sequence[str], show: Callable[[str], None]) -> None:
-        """Delete images in batches; retry children that were refused because an index lists them.
+        """Delete images in batches; retry images that were refused because an index lists them.
 
         With several batches, `force` is sent only at the end, for images that are still refused:
         earlier, it would take a child from an index that a later batch deletes.

@@ -1,4 +1,4 @@
-"""``entrepot completion`` prints completion scripts of shells, which call ``entrepot __complete``.
+"""``entrepot completion`` prints a shell's completion script, which calls ``entrepot __complete``.
 
 ``__complete`` prints names while a command is typed. It waits only briefly for the registry, and
 prints nothing on any failure, so the typed line stays unchanged.
@@ -19,7 +19,6 @@ from cloudcore.command_failures import CommandFailure, Missing
 from cloudcore.commands.invocation import words_of
 from cloudcore.commands.noun_parsers import CommandTable, metavar_of
 from cloudcore.commands.nouns import Noun
-from cloudcore.commands.parser import Verbs
 from cloudcore.errors import PlatformError
 from cloudcore.identity.commands.identity_providers import IDENTITY_PROVIDERS
 from cloudcore.identity.commands.options import ORGANIZATIONS_PATH
@@ -31,8 +30,6 @@ from registry.cli.client.references import repository_path
 from registry.cli.client.sign_in import SignIn, choose_registry, transport_to
 
 _SHELLS: Final = ("bash", "zsh", "fish")
-_FOLDERS: Final = frozenset({"FOLDER"})
-_FILES: Final = frozenset({"FILE"})
 _HINT: Final = """so that each new shell has it:
   bash  echo 'source <(entrepot completion bash)' >> ~/.bashrc
   zsh   echo 'eval "$(entrepot completion zsh)"' >> ~/.zshrc  # below compinit
@@ -68,7 +65,7 @@ _entrepot_names() {
 """
 
 
-def add_parsers(commands: Verbs) -> None:
+def add_parsers(commands: CommandTable) -> None:
     """Add ``completion``."""
     parser = commands.add_parser(
         "completion",
@@ -91,9 +88,9 @@ def _print(options: argparse.Namespace) -> None:
     nouns = nouns_of(commands)
     kinds = KINDS | {metavar_of(nouns[kind]): kind for kind in nouns}
     for action in _arguments(parser):
-        if action.metavar in _FILES:
+        if action.metavar == "FILE":
             action.complete = shtab.FILE  # type: ignore[attr-defined]
-        elif action.metavar in _FOLDERS:
+        elif action.metavar == "FOLDER":
             action.complete = shtab.DIRECTORY  # type: ignore[attr-defined]
         elif kind := kinds.get(str(action.metavar)):
             action.complete = _asking(kind)  # type: ignore[attr-defined]
@@ -107,7 +104,7 @@ def _print(options: argparse.Namespace) -> None:
 
 
 def _asking(kind: str) -> dict[str, str]:
-    """Map each shell to the code that completes an argument of a kind."""
+    """Map each shell to its code for completing an argument with names of a kind."""
     return {
         "bash": f"_entrepot_{kind}",
         "zsh": f"_entrepot_names {kind}",
@@ -143,14 +140,14 @@ KINDS: Final = {
 
 _PROVIDER: Final = "identity-provider"
 _PLAIN: Final = re.compile(r"[\w.@:/+=-]+", re.ASCII)
-"""Names that no shell expands: bash would run a command between backticks."""
+"""Only names that no shell expands are printed: bash would run a command in backticks."""
 _TIMEOUT_SECONDS: Final = 2
 _MOST: Final = 100
 _MOST_ARGUMENTS: Final = 3
 """Maximum number of typed arguments that are tried as the name of a repository."""
 
 
-def add_complete(commands: Verbs) -> None:
+def add_complete(commands: CommandTable) -> None:
     """Add ``__complete``, which is hidden from help."""
     parser = commands.add_parser(COMMAND)
     described = nouns_of(commands)
@@ -160,12 +157,11 @@ def add_complete(commands: Verbs) -> None:
     parser.set_defaults(run=partial(_print_names, described))
 
 
-def nouns_of(commands: Verbs) -> Mapping[str, Noun]:
-    """Map kinds to nouns, for nouns whose list has a fixed path."""
-    nouns = commands.described if isinstance(commands, CommandTable) else ()
+def nouns_of(commands: CommandTable) -> Mapping[str, Noun]:
+    """Map kinds to the nouns whose lists have a fixed path."""
     return {
         kind_of(each): each
-        for each in nouns
+        for each in commands.described
         if each.path.startswith("/") and each.columns and each.locate is None
     }
 
@@ -193,9 +189,9 @@ def _print_names(described: Mapping[str, Noun], options: argparse.Namespace) -> 
 
 
 def candidates(client: ApiClient, kind: str, word: str, line: str = "") -> Sequence[str]:
-    """Return up to 100 names of a kind that begin with a word; for images, references by tag.
+    """Return up to 100 names of a kind that begin with `word`; for images, references by tag.
 
-    Tags come from the repository that the `line` typed so far names.
+    For tags, `line` is the command line typed so far; it names the repository.
     """
     if kind == "principal":
         return _principals(client, word)
@@ -227,7 +223,7 @@ def _tag_names(client: ApiClient, repository: str, prefix: str) -> Sequence[str]
 
 
 def _tags_of_line(client: ApiClient, word: str, line: str) -> Sequence[str]:
-    """Return tags of the first repository in the typed line that begin with a word."""
+    """Return the tags that begin with `word`, of the first repository in the typed line."""
     _, _, typed = line.rpartition("entrepot ")
     arguments = [each for each in typed.split()[2:] if not each.startswith("-")]
     for each in arguments[:_MOST_ARGUMENTS]:

@@ -1,4 +1,4 @@
-"""``entrepot docker-login``: log container clients in, by their own files or a pull secret."""
+"""``entrepot docker-login``: log container clients in, or print a Kubernetes pull secret."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterable, Mapping
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import msgspec
 
+from cloudcore.clock import microseconds
 from cloudcore.command_failures import CommandFailure, Misuse
 from cloudcore.commands.parser import Verbs, add_output, add_registry
-from cloudcore.commands.records import printable, write_now, write_record
+from cloudcore.commands.records import printable, utc_text, write_now, write_record
 from registry.cli.client.api import ApiClient, StoredSignIn
 from registry.cli.client.container_passwords import (
     ContainerPassword,
@@ -30,13 +30,10 @@ from registry.cli.client.container_passwords import (
 )
 from registry.cli.client.credentials import replace_file
 
-_TYPE: Final = "kubernetes.io/dockerconfigjson"
 _LABEL: Final = "[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?"
 _NAMESPACE: Final = re.compile(_LABEL)
 _NAME: Final = re.compile(rf"(?=.{{1,253}}\Z){_LABEL}(?:[.]{_LABEL})*")
 HELPER: Final = "entrepot"
-_TAB: Final = "\t"
-"""The indentation that docker uses in its configuration."""
 _PROGRAM: Final = f"docker-credential-{HELPER}"
 
 
@@ -58,7 +55,7 @@ def pull_secret(name: str, namespace: str | None, login: ContainerPassword) -> d
         "apiVersion": "v1",
         "kind": "Secret",
         "metadata": {"name": name} | ({} if namespace is None else {"namespace": namespace}),
-        "type": _TYPE,
+        "type": "kubernetes.io/dockerconfigjson",
         "data": {".dockerconfigjson": base64.b64encode(config).decode()},
     }
 
@@ -86,12 +83,12 @@ def config_path(environ: Mapping[str, str]) -> Path:
 
 
 def add_helper(path: Path, hosts: Iterable[str]) -> bool:
-    """Set the credential helper of hosts in docker's configuration; return False if unchanged.
+    """Set our credential helper for hosts in docker's configuration; return False if unchanged.
 
     Other settings stay. The file is replaced atomically, and keeps its mode. Raise `CommandFailure`
-    if the file is no such configuration, or cannot be written.
+    if the file is not such a configuration, or cannot be written.
     """
-    target = path.resolve()  # a link stays one
+    target = path.resolve()  # so that a symbolic link stays a link
     config = _read(target)
     helpers = config.setdefault("credHelpers", {})
     if not isinstance(helpers, dict):
@@ -100,8 +97,9 @@ def add_helper(path: Path, hosts: Iterable[str]) -> bool:
     if not missing:
         return False
     helpers.update(dict.fromkeys(missing, HELPER))
+    text = json.dumps(config, indent="\t", ensure_ascii=False)  # docker indents with tabs
     try:
-        _replace(target, f"{json.dumps(config, indent=_TAB, ensure_ascii=False)}\n")
+        _replace(target, f"{text}\n")
     except OSError as error:
         raise CommandFailure(f"cannot write {path}: {error.strerror}") from None
     return True
@@ -223,12 +221,11 @@ def _print_secret(options: argparse.Namespace, made: ContainerPassword) -> None:
 
 
 def _expiry(made: ContainerPassword) -> str:
-    moment = datetime.fromtimestamp(made.expires_at, UTC)
-    return moment.isoformat(timespec="seconds").replace("+00:00", "Z")
+    return utc_text(microseconds(made.expires_at))
 
 
 def _name_helper(client: ApiClient) -> None:
-    """Check that the sign-in works, and set the credential helper of the registry's host."""
+    """Check that the sign-in works, and set the credential helper for the registry's host."""
     source = find_source(client.url, os.environ)
     if source is None:
         raise CommandFailure(f"nothing makes passwords for {client.host}; sign in to it first")
@@ -246,15 +243,15 @@ def _name_helper(client: ApiClient) -> None:
 
 
 class _LoginCommand(NamedTuple):
-    """The arguments with which a client program logs in; the host is added at the end."""
+    """The arguments of a client program's login; the host follows them."""
 
     words: tuple[str, ...] = ("login",)
     username: str = "--username"
     password: str = "--password-stdin"  # noqa: S105 - an option
     plain_http: tuple[str, ...] = ()
-    """Options for a registry without TLS; docker and crane need none on loopback."""
+    """Options for a registry without TLS; on loopback, docker and crane need none."""
     before_plain_http: tuple[str, ...] = ()
-    """A command to run first for a registry without TLS; the host is added at the end."""
+    """Arguments of a command to run first for a registry without TLS; the host follows them."""
 
 
 _DOCKER: Final = _LoginCommand()
@@ -279,7 +276,7 @@ CLIENTS: Final = tuple(_COMMANDS)
 
 
 def login_commands(url: str, program: str, username: str, host: str) -> list[list[str]]:
-    """Return the command lines that log a client in; an unknown client gets docker's.
+    """Return the command lines that log a client in; for an unknown client, those of docker.
 
     The last command reads the password from standard input.
     """

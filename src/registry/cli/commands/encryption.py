@@ -21,7 +21,7 @@ _STAYED: Final = {
     "key_deleted": "had a key that was deleted: push them again",
     "unreadable": "have a data key that no key opens: push them again",
 }
-"""Maps fields of a run to the reason why the run left these blobs."""
+"""Maps the fields of a run that count skipped blobs to the reasons."""
 _SCOPE: Final = Option(
     "repository", "of this repository (of all without a key of their own)", metavar="REPOSITORY"
 )
@@ -76,7 +76,7 @@ def _list_history(run: Invocation) -> None:
 
 
 def _print_binding(run: Invocation, binding: Record) -> None:
-    """Print a line about the bound key; for a program, print the binding's record."""
+    """Print a line about the bound key or, for a program, the binding's record."""
     whose = run.values.get("repository") or "Repositories without a key of their own"
     if "kms_key" not in binding:
         run.say(f"{whose}: not encrypted; this registry has no keys", binding)

@@ -28,7 +28,7 @@ from registry.cli.commands.batches import Line, batches, delete_items, failed, l
 from registry.cli.commands.repositories import REPOSITORIES
 
 _DEEPEST: Final = 16
-"""The most levels shown; each image of the tree costs a request."""
+"""Maximum depth of the tree; each image in it costs a request."""
 
 
 def _show_tree(run: Invocation) -> None:
@@ -101,11 +101,10 @@ def _list(run: Invocation) -> None:
         is_any, is_untagged = "all" in values, "untagged" in values
         query["tag_status"] = "any" if is_any else "untagged" if is_untagged else "tagged"
     rows = run.client.rows(run.path, "images", query)
-    first = next(rows, None)
-    if first is None and query.get("tag_status") == "tagged":
+    first = list(islice(rows, 1))
+    if not first and query.get("tag_status") == "tagged":
         run.warn("no image has a tag; --all lists those without")
-    shown = islice(chain([] if first is None else [first], rows), limit)
-    run.show_rows(shown, _COLUMNS, _reference)
+    run.show_rows(islice(chain(first, rows), limit), _COLUMNS, _reference)
 
 
 def _show_manifest(run: Invocation) -> None:
@@ -185,7 +184,7 @@ def _restore(run: Invocation) -> bool:
 
 
 def _deleted_digests(run: Invocation, path: str, items: Sequence[str]) -> list[str]:
-    """Return `items` with short digests completed to digests of deleted images.
+    """Return `items`, with each short digest completed to the digest of a deleted image.
 
     Raise `Missing` if no deleted image matches a short digest; `Misuse` if several do.
     """

@@ -31,7 +31,7 @@ def _question(run: Invocation, key: Record) -> str:
         if error.status != HTTPStatus.FORBIDDEN:
             raise
         lines = ["What it protects is unknown: you may not read that (registry:DescribeKeyUsage)."]
-    # On the standard error, so that a program that reads the record is not disturbed.
+    # For a program, on standard error: standard output has only the record.
     out = sys.stderr if run.is_for_program else sys.stdout
     out.writelines(f"{printable(line)}\n" for line in lines)
     out.flush()

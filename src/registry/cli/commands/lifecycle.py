@@ -21,7 +21,7 @@ _HELD: Final = (
     "No rule expires what was pushed or restored less than an hour ago, what is pinned, the parts"
     " of an index that stays, or what is attached to an image that stays"
 )
-"""Images that no rule expires (`registry.services.lifecycle.selection`)."""
+"""Which images no rule expires; decided in `registry.services.lifecycle.selection`."""
 
 
 def _selected_tags(rule: Record) -> list[str]:
@@ -63,9 +63,10 @@ def _show(run: Invocation, policy: Record) -> None:
 def _rules(run: Invocation) -> dict[str, Any] | None:
     """Return the policy in the file that the command names, or None."""
     document: dict[str, Any] | None = run.values.get("document")
-    # The output of 'lifecycle show' has more fields, which the registry would reject.
-    is_shown = document is not None and "revision" in document
-    return {"rules": document["rules"]} if document and is_shown else document
+    # The output of 'lifecycle show' has other fields too, which the registry would reject.
+    if document and "revision" in document:
+        return {"rules": document["rules"]}
+    return document
 
 
 def _set(run: Invocation) -> None:
@@ -75,7 +76,7 @@ def _set(run: Invocation) -> None:
 
 
 def _preview(run: Invocation) -> None:
-    """Show what a run would delete, by the policy in a file or the repository's own."""
+    """Show what a run of the policy in the file, or else of the repository's, would delete."""
     pages = client_of(run).pages("POST", f"{run.path}/preview", _rules(run))
     first = next(pages)
     images = [*first["images"], *(image for page in pages for image in page["images"])]
@@ -85,7 +86,6 @@ def _preview(run: Invocation) -> None:
 
 
 def _summary(summary: Record) -> str:
-    """Return the totals of a run in one line."""
     expired = f"{summary['expired']} of {summary['evaluated']} images would expire"
     by_rule, kept = _by_rule(summary["expired_by_rule"]), _by_rule(summary["kept_by_rule"])
     freed = _freed(summary["freed_bytes"])

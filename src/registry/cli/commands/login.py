@@ -6,6 +6,7 @@ import argparse
 import os
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -89,7 +90,8 @@ def sign_in(options: argparse.Namespace) -> None:
     path = credentials_path(os.environ)
     replaced = _store(path, transport.url, credential)
     if replaced is not None:
-        _end_quietly(transport, replaced)
+        with suppress(CommandFailure):  # the replaced tokens expire
+            _end(transport, replaced)
     write_now(f"Signed in to {transport.url}; the credential is in {path}.\n")
     credential = _with_role(options, transport, credential)
     _store(path, transport.url, credential)
@@ -101,10 +103,10 @@ def sign_in(options: argparse.Namespace) -> None:
 def _with_role(
     options: argparse.Namespace, transport: Transport, credential: Credential
 ) -> Credential:
-    """Assume the role of ``--role``, or the person's only or chosen one; return the new credential.
+    """Assume the role in ``--role``, else the person's only role or the one picked.
 
-    Return the credential unchanged if no role is chosen, and for a service account without
-    ``--role``.
+    Return the new credential; return `credential` itself if no role is picked, and for a service
+    account without ``--role``.
     """
     role, shown, source = options.role, printable(options.role or ""), credential.token.access_token
     if role is None:
@@ -141,9 +143,10 @@ def _sign_client_in(
 
 
 def sign_out(options: argparse.Namespace) -> int:
-    """Delete the stored credential in any case, and end the sign-in at the registry.
+    """Delete the stored credential, and end the sign-in at the registry; return the exit status.
 
-    Return the exit status, which is not 0 if the registry could not end it.
+    If the registry cannot end the sign-in, the credential is deleted all the same, and the status
+    is `FAILED`.
     """
     path = credentials_path(os.environ)
     transport = transport_to(choose_registry(options.registry, os.environ, path), path)
@@ -185,14 +188,6 @@ def _end(transport: Transport, credential: Credential) -> None:
         tokens.insert(0, credential.role_token.access_token)
     for token in tokens:
         post_form(transport, "/v1/oauth/revoke", {"token": token})
-
-
-def _end_quietly(transport: Transport, credential: Credential) -> None:
-    """Revoke the tokens of a replaced sign-in; on failure do nothing, as they expire."""
-    try:
-        _end(transport, credential)
-    except CommandFailure:
-        return
 
 
 def _by_key_pair(transport: Transport, access_key_id: str) -> Credential:

@@ -20,6 +20,7 @@ from cloudcore.commands.records import printable, size_text
 from registry.cli.client.api import ApiClient, client_of
 from registry.cli.client.container_passwords import ContainerPassword, new_password
 from registry.cli.client.references import parse_typed_reference
+from registry.cli.client.sign_in import bearer
 from registry.cli.client.transport import HttpRequest, Transport
 from registry.oci.media_types import DOCKER_MANIFEST, DOCKER_MANIFEST_LIST, OCI_INDEX, OCI_MANIFEST
 
@@ -50,7 +51,7 @@ _INDEXES: Final = (OCI_INDEX, DOCKER_MANIFEST_LIST)
 _ACCEPT: Final = f"{OCI_INDEX}, {OCI_MANIFEST}, {DOCKER_MANIFEST_LIST}, {DOCKER_MANIFEST}"
 _PART: Final = 1 << 18
 _AT_ONCE: Final = 3
-"""Blobs that are pulled at once, as Docker does."""
+"""Number of blobs pulled at once, as by Docker."""
 _SLOW_SECONDS: Final = 300
 """Timeout of a response; the upstream may be slow."""
 _COLUMNS: Final = (
@@ -97,7 +98,7 @@ def _pull(
     image: MirroredImage,
     platforms: frozenset[str] | None,
 ) -> Record:
-    """Pull an image; return its table row, which has the failure if there was one."""
+    """Pull an image; return its table row, with the error message if the pull failed."""
     failure = None
     with progress() as show:
         puller = _Puller(client, password, image, lambda words: show(f"{text}: {words}"))
@@ -175,7 +176,7 @@ def platforms_of(texts: Sequence[str], machine: str) -> frozenset[str] | None:
 
 
 def is_wanted(descriptor: Record, platforms: frozenset[str] | None) -> bool:
-    """Return True if a child of an index is for one of the platforms, or is an index itself."""
+    """Return True if a child of an index is for one of `platforms` (None: any), or is an index."""
     if platforms is None or (
         descriptor.get("mediaType") in _INDEXES and not descriptor.get("platform")
     ):
@@ -206,7 +207,7 @@ class _Puller:
         self.found: dict[str, Any] = {"digest": None, "manifests": 0, "blobs": 0, "size_bytes": 0}
 
     def pull(self, platforms: frozenset[str] | None) -> None:
-        """Pull the image for these platforms, or for all if None."""
+        """Pull the image for these platforms (None: all)."""
         top = self._manifest(self._image.reference)
         manifests = [top, *self._below(top, platforms)]
         if top.get("manifests") and all("manifests" in each for each in manifests):
@@ -256,7 +257,7 @@ class _Puller:
         def read(response: HTTPResponse) -> None:
             while part := response.read(_PART):
                 self._count(len(part))
-            if response.length:  # `read` of a part does not raise for it
+            if response.length:  # a partial `read` does not raise at a lost connection
                 raise CommandFailure(
                     f"{digest} was cut off before its end; 'entrepot mirrors list' shows whether "
                     "the upstream is at fault, and the same command goes on with the rest"
@@ -269,16 +270,20 @@ class _Puller:
         self._show(f"{self.found['blobs']} blobs, {size_text(self._size)}")
 
     def _get(self, path: str, read: Callable[[HTTPResponse], T]) -> T:
-        """Read an answer of ``/v2`` with a token; after a 401, retry once with a new token."""
+        """GET a path of ``/v2`` with a token; after a 401, retry once with a new token."""
         target = f"/v2/{self._image.name}/{path}"
-        for bearer in (self._bearer or self._token(), None):
-            headers = {"Authorization": f"Bearer {bearer or self._token()}", "Accept": _ACCEPT}
-            try:
-                return self._transport.read(HttpRequest("GET", target, headers), read)
-            except RequestRefused as error:
-                if error.status != 401 or bearer is None:
-                    raise
-        raise AssertionError
+
+        def send(token: str) -> T:
+            headers = {**bearer(token), "Accept": _ACCEPT}
+            return self._transport.read(HttpRequest("GET", target, headers), read)
+
+        token = self._bearer or self._token()
+        try:
+            return send(token)
+        except RequestRefused as error:
+            if error.status != 401:
+                raise
+        return send(self._token())
 
     def _token(self) -> str:
         """Return a new token to pull the image with; tokens last for minutes only."""

@@ -29,9 +29,9 @@ _FIELDS: Final = (
 
 
 def _question(run: Invocation, found: Record) -> str:
-    """Return the question before a repository is deleted.
+    """Return the question that confirms the deletion of a repository.
 
-    Raise `Misuse` if it has images, and ``--force`` was not passed.
+    Raise `Misuse` if the repository has images, and ``--force`` was not passed.
     """
     if found["image_count"] and "force" not in run.values:
         raise Misuse(
@@ -47,9 +47,9 @@ def _restore(run: Invocation) -> None:
 
 
 def _find_deleted(run: Invocation, written: str) -> Record:
-    """Return the deleted repository with this name or id.
+    """Return the restorable deleted repository with this name or id.
 
-    Raise `Missing` if there is none; `Misuse` if several have the name.
+    Raise `Missing` if there is none; `Misuse` if several had the name.
     """
     rows = run.client.rows(f"{run.path}/deleted", "repositories")
     sought = parse_uuid(written) or written

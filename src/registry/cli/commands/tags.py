@@ -75,7 +75,7 @@ def _condition(run: Invocation, path: str) -> dict[str, str]:
 
 
 def _target_digest(client: ApiClient, path: str, tag: TypedReference, written: str) -> str:
-    """Return the digest of the image `written`, named by digest, id, tag or full reference."""
+    """Return the digest of the image that is written as a digest, id, tag or full reference."""
     (item,) = parse_items(tag.repository, [written])
     check_item(item)
     digests, tags = find_items(client, path, [item])
@@ -90,7 +90,7 @@ def _target_digest(client: ApiClient, path: str, tag: TypedReference, written: s
 
 
 def _missing_image(tag: TypedReference, written: str) -> Missing:
-    """Return the failure for an image that the repository lacks, or that was deleted."""
+    """Return the error for an image that is not in the repository, or was deleted."""
     return Missing(
         f"{tag.repository} has no image {printable(written)}; if it was deleted, 'entrepot images "
         f"deleted {tag.repository}' lists it, and 'entrepot images restore {tag.repository} DIGEST'"

@@ -11,9 +11,6 @@ from cloudcore.identity.commands.options import find_organization, person
 from registry.cli.client.api import PAGE_ROWS
 from registry.cli.commands.audit import parse_moment
 
-_PATH: Final = "/v1/usage"
-
-
 _COLUMNS: Final = (
     Cell("FROM", "from", "time"),
     Cell("TO", "to", "time"),
@@ -37,7 +34,7 @@ def _show(run: Invocation) -> None:
         client, columns = person(run), (*_COLUMNS, _ACCOUNT)
         found = find_organization(client, run.sign_in, given["organization"])
         query["organization_id"] = found["id"]
-    run.show_rows(client.rows(_PATH, "usage", query), columns)
+    run.show_rows(client.rows("/v1/usage", "usage", query), columns)
 
 
 COMMANDS: Final = (

@@ -2,6 +2,6 @@
 
 - `commands`, `config`: the parsers; cheap to import.
 - `options`: the options that commands share; cheap to import.
-- The other modules carry out the commands. They import the whole registry, so they are imported
-  when their command runs (`registry.cli.server.loading.lazy_command`).
+- The other modules carry out the commands. They import the whole registry, so each is imported
+  only when its command runs (`registry.cli.server.loading.lazy_command`).
 """

@@ -32,7 +32,7 @@ from registry.settings.settings import Settings
 
 
 def run_backup(options: argparse.Namespace) -> int:
-    """Take a backup; return 1 if blobs could not be copied whole."""
+    """Take a backup; return the exit status, 1 if blobs are missing or damaged."""
     settings, target = settings_of(options), options.target
     check_is_whole(settings)
     if not settings.data.exists() or not _has_database(settings):
@@ -71,7 +71,7 @@ def run_backup(options: argparse.Namespace) -> int:
 
 
 def run_restore(options: argparse.Namespace) -> int:
-    """Restore a backup, check the result and print the next step; return 1 if there is damage."""
+    """Restore a backup, check it, and print the next step; return 1 if there is damage."""
     settings = settings_of(options)
     try:
         with progress() as show:
@@ -123,7 +123,7 @@ def _damage_of(checked: CheckResult, manifest: BackupManifest) -> str:
 
 
 def _named(error: OSError, written: Path) -> Exception:
-    """Return the error to raise: `DiskFull` if the disk of `written` is full, else `error`."""
+    """Return `DiskFull` if the error means that the disk of `written` is full, else `error`."""
     return DiskFull(written) if is_full(written, error) else error
 
 

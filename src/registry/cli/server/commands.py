@@ -1,7 +1,7 @@
 """Parsers of the commands that run a registry, or work on its data.
 
-The modules that carry them out are imported when their command runs: ``--help`` and the commands
-that call a registry need neither server nor database.
+The module that carries out a command is imported only when the command runs: ``--help`` and the
+commands that call a registry need neither server nor database.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _DEV_DATA: Final = Path("entrepot-dev-data")
 
 
 def add_parsers(commands: Verbs) -> None:
-    """Add the commands that run a registry, and those on its data."""
+    """Add the commands that run a registry, or work on its data."""
     dev = commands.add_parser(
         "dev", help="run a registry on this machine: loopback only, no sign-in, account 'dev'"
     )
@@ -228,7 +228,10 @@ def _add_backup(commands: Verbs) -> None:
 
 
 def _folder(text: str) -> Path:
-    """Return the folder in an argument; refuse a URL, which would be created as a folder."""
+    """Return the folder in an argument.
+
+    Raise `argparse.ArgumentTypeError` for a URL: a folder of that name would be created.
+    """
     if "://" in text:
         raise argparse.ArgumentTypeError(
             f"{text!r} is a URL, and a backup is a folder: back up to a folder of this machine, and"
@@ -262,7 +265,7 @@ def _add_status(command: CommandParser, words: str, show: Run) -> None:
     status = verbs.add_parser("status", help=words, description=f"Show {words}.")
     add_data(status)
     add_output(status)
-    for action in status._actions:  # else these defaults hide what was given before the command
+    for action in status._actions:  # else its defaults override options before `status`
         if action.dest in ("config", "data"):
             action.default = argparse.SUPPRESS
     status.set_defaults(run=show)

@@ -6,7 +6,6 @@ import argparse
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import fields
 from typing import Final
 
 import msgspec
@@ -23,13 +22,13 @@ from registry.cli.server.options import (
     given_options,
     settings_of,
 )
-from registry.settings.reading import GROUPS, LISTS, NAMES, read_config
+from registry.settings.reading import LISTS, NAMES, read_config, values_of
 from registry.settings.settings import Settings
-from registry.settings.texts import PREFIX, SettingsError
+from registry.settings.texts import PREFIX, SettingsError, listed
 
 _HIDDEN: Final = "***"
 _PASSWORD: Final = re.compile(r"(?<=://)([^/:@]*:)[^/]+@")
-"""Matches even a password with characters that end the host for ``urlsplit``, but not for libpq."""
+"""The password in a URL, even with ``#`` or ``?``, which end the host for ``urlsplit``."""
 _SECRET_PARAMETER: Final = re.compile(r"(password=)[^&\s]*")
 
 
@@ -73,19 +72,16 @@ def _origins(
 
 
 def _values(settings: Settings) -> Mapping[str, object]:
-    values: dict[str, object] = {}
-    groups = (settings, *(getattr(settings, each) for each in GROUPS))
-    for group in groups:
-        values |= {each.name: getattr(group, each.name) for each in fields(group)}
+    values = values_of(settings)
     for name in ("database_url", "smtp_url"):
         values[name] = _without_password(str(values[name]))
     for name in LISTS:
-        values[name] = [part.strip() for part in str(values[name]).split(",") if part.strip()]
-    return {name: str(value) if name == "data" else value for name, value in values.items()}
+        values[name] = listed(str(values[name]))
+    return values | {"data": str(settings.data)}
 
 
 def _line(name: str, value: object) -> str:
-    """Return a line of TOML; its strings, numbers and lists of strings are written as in JSON."""
+    """Return a line of TOML, which writes strings, numbers and lists of strings like JSON."""
     return f"{name} = {msgspec.json.encode(value).decode()}"
 
 

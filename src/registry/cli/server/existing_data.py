@@ -1,4 +1,4 @@
-"""Prepare the data of a registry, and its keys, for a command that expects them to be there."""
+"""Open a registry's existing data, and its keys, for commands that work on them."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from registry.composition.main import Registry, prepare
 from registry.composition.ports import key_providers
 from registry.composition.stores import RegistryStores
 from registry.composition.unfinished_restoration import check_is_whole
+from registry.gc.database_rollback import DatabaseWentBack, check_generation
 from registry.metadata.database import has_tables
 from registry.services.context import ServiceContext
 from registry.services.data_keys import DataKeys
@@ -34,7 +35,7 @@ def prepare_existing(settings: Settings) -> None:
 
 
 def on_data(settings: Settings, work: Callable[[RegistryStores], Awaitable[T]]) -> T:
-    """Open the stores of existing data, and return the result of `work` with them.
+    """Open the stores of existing data; return the result of calling `work` with the stores.
 
     Raise what `prepare_existing` raises.
     """
@@ -47,8 +48,17 @@ def on_data(settings: Settings, work: Callable[[RegistryStores], Awaitable[T]]) 
     return asyncio.run(run())
 
 
+async def rollback_warning(stores: RegistryStores) -> str:
+    """Return a warning if the database is older than its blobs, or not theirs; else ""."""
+    try:
+        await check_generation(stores.ctx, stores.store)
+    except DatabaseWentBack as error:
+        return str(error)
+    return ""
+
+
 def no_account(settings: Settings) -> SettingsError:
-    """Return the error for an install without an account."""
+    """Return the error for data without an account."""
     place = str(settings.data)
     if settings.database_url and settings.data.exists():  # it is not shown: it may hold a password
         place = "the database of ENTREPOT_DATABASE_URL (is it the right one?)"

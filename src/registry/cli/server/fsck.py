@@ -13,7 +13,12 @@ from cloudcore.commands.progress import ProgressLine
 from cloudcore.commands.records import duration_text, write_now
 from registry.blobstore.opening import open_bucket_store
 from registry.blobstore.store import BlobSweeper
-from registry.cli.server.existing_data import find_data_keys, on_data, prepare_existing
+from registry.cli.server.existing_data import (
+    find_data_keys,
+    on_data,
+    prepare_existing,
+    rollback_warning,
+)
 from registry.cli.server.options import settings_of
 from registry.composition.main import Registry
 from registry.gc.database_rollback import DatabaseWentBack, check_generation
@@ -37,10 +42,10 @@ from registry.settings.settings import Settings
 
 
 def run_fsck(options: argparse.Namespace) -> int:
-    """Check and print every finding; return 1 when an invariant is violated.
+    """Check the data, and print every finding; return 1 if anything is wrong, else 0.
 
-    With ``--remove-orphans``, if no invariant is violated, set orphans aside; they are deleted days
-    later. Orphans that now have a row are moved back first.
+    Files that were set aside and have a row now are put back first. With ``--remove-orphans``, set
+    the orphans aside, to be deleted days later; raise `CommandFailure` if an invariant is violated.
     """
     settings = settings_of(options)
     checked = check_data(settings, read_objects=not options.quick)
@@ -64,20 +69,22 @@ def run_fsck(options: argparse.Namespace) -> int:
 
 
 class CheckResult(NamedTuple):
-    """The result of a check, with the numbers of files put back and of files set aside."""
+    """The result of a check."""
 
     put_back: int
+    """Number of files that were set aside, and were put back since they have a row now."""
     orphans: int
+    """Number of files that are set aside."""
     report: FsckReport
     warning: str
     """Reason why the whole report may be wrong; empty if there is none."""
 
 
 def check_data(settings: Settings, *, read_objects: bool) -> CheckResult:
-    """Check the data of a registry, and print every finding."""
+    """Check the data of a registry, print every finding, and return the result."""
     prepare_existing(settings)
     check_whole(settings.database)
-    checked = asyncio.run(_check(settings, read_objects))
+    checked = asyncio.run(_check(settings, read_objects=read_objects))
     report = checked.report
     if checked.put_back:
         write_now(
@@ -113,7 +120,7 @@ def check_data(settings: Settings, *, read_objects: bool) -> CheckResult:
     return checked
 
 
-async def _check(settings: Settings, read_objects: bool) -> CheckResult:  # noqa: FBT001
+async def _check(settings: Settings, *, read_objects: bool) -> CheckResult:
     def show(progress: CheckProgress) -> None:
         read = f", {progress.read_bytes / 1e9:.2f} GB read" if read_objects else ""
         line.show(f"{progress.stage} {progress.done} of {progress.total}{read}")
@@ -131,11 +138,7 @@ async def _check(settings: Settings, read_objects: bool) -> CheckResult:  # noqa
                 data_keys=find_data_keys(settings, ctx),
                 buckets=buckets,
             )
-            warning = ""
-            try:
-                await check_generation(ctx, store)
-            except DatabaseWentBack as error:
-                warning = str(error)
+            warning = await rollback_warning(stores)
             return CheckResult(put_back, len(await list_orphans(store)), report, warning)
 
 
@@ -145,11 +148,11 @@ Show = Callable[[str], None]
 async def set_all_orphans_aside(ctx: ServiceContext, sweeper: BlobSweeper, show: Show) -> int:
     """Set the orphans of all partitions aside; return how many were moved.
 
-    Count them all before moving the first: with the wrong database, each partition of a small
+    All are counted before the first is moved: with the wrong database, each partition of a small
     registry may have few orphans, but all together have too many.
 
-    Raise `CommandFailure` if the database seems to be the wrong one, or more files have no row than
-    crashes can leave, in all partitions together or in one.
+    Raise `CommandFailure` if the database seems to be the wrong one, or if more files have no row
+    than crashes leave: in all partitions together, or in one, whose files then stay.
     """
     await _require(check_generation(ctx, sweeper))
     places = await _scan_places(ctx, sweeper, show)
@@ -167,7 +170,11 @@ async def set_all_orphans_aside(ctx: ServiceContext, sweeper: BlobSweeper, show:
         show(f"setting orphans aside, place {number} of {len(places)}")
         if found.orphans and found.is_credible:
             moved += await set_orphans_aside(ctx, sweeper, place)
-    doubtful = [_name(place) for place, found in places.items() if not found.is_credible]
+    doubtful = [
+        place if place == STAGED else f"objects/{place}"
+        for place, found in places.items()
+        if not found.is_credible
+    ]
     if doubtful:
         raise CommandFailure(
             f"{moved} orphans set aside, but none from {', '.join(doubtful)}: of the files there"
@@ -192,7 +199,3 @@ async def _scan_places(
         show(f"looking for orphans, place {number} of {len(places)}")
         found[place] = await find_orphans(ctx, sweeper, place)
     return found
-
-
-def _name(place: str) -> str:
-    return place if place == STAGED else f"objects/{place}"

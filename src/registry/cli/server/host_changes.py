@@ -1,4 +1,4 @@
-"""Change an install's database by a command on its own machine, and record it in the audit log."""
+"""Change an install's database by a command on its machine, and write audit events of it."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ T = TypeVar("T")
 
 
 def write_on_host(settings: Settings, change: Callable[[Connection, Keyring, int], T]) -> T:
-    """Call `change` in a transaction, with the keyring and the time; return what it returns.
+    """Call `change` with a transaction, the keyring and the time (microseconds); return its result.
 
-    Raise `Missing` if `change` raised NotFound, `SettingsError` if the data folder has no install,
+    Raise `Missing` if `change` raises NotFound; `SettingsError` if the data folder has no install,
     or the root key cannot be used.
     """
 
@@ -41,7 +41,7 @@ def write_on_host(settings: Settings, change: Callable[[Connection, Keyring, int
 def record_on_host(
     tx: Connection, action: str, owners: Sequence[str], resource: str, command: str, now: int
 ) -> None:
-    """Record a change by `command` in each owner's audit log, in the change's transaction."""
+    """Write an audit event of a change by `command` for each owner, in the change's transaction."""
     for owner_id in owners:
         event = AuditEvent(
             id=uuid7(now),

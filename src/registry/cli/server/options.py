@@ -1,4 +1,4 @@
-"""Options of commands on the registry's machine, and the settings they result in."""
+"""Options of commands on the registry's machine, and the settings that result from them."""
 
 from __future__ import annotations
 
@@ -13,8 +13,6 @@ from registry.settings.settings import Settings
 
 DEFAULT_DATA: Final = Path("entrepot-data")
 _CONFIG_VARIABLE: Final = "ENTREPOT_CONFIG"
-_OTHER_VARIABLES: Final = frozenset({"ENTREPOT_CREDENTIALS", "ENTREPOT_REGISTRY", _CONFIG_VARIABLE})
-"""Variables that are no settings: those of commands that call a registry, and the settings file."""
 
 
 def add_local(
@@ -24,7 +22,7 @@ def add_local(
     summary: str,
     description: str,
 ) -> argparse.ArgumentParser:
-    """Add a command that opens a registry's data instead of calling it; return its parser."""
+    """Add a command that opens the data instead of calling a registry; return its parser."""
     command = commands.add_parser(
         name,
         help=f"{summary} (on the registry's machine)",
@@ -66,7 +64,7 @@ def add_serving(command: argparse.ArgumentParser) -> None:
 
 
 def add_acme(command: argparse.ArgumentParser) -> None:
-    """Add the options of a certificate that the server gets by itself."""
+    """Add the options of a certificate that the server obtains itself."""
     command.add_argument(
         "--tls",
         action="store_const",
@@ -131,7 +129,7 @@ def settings_of(options: argparse.Namespace) -> Settings:
     path = config_path(options)
     if path is not None:
         defaults = with_values(defaults, read_config(path))
-    environ = {name: os.environ[name] for name in os.environ.keys() - _OTHER_VARIABLES}
+    environ = {name: text for name, text in os.environ.items() if name != _CONFIG_VARIABLE}
     given = given_options(options)
     if "allowed_hosts" in given:
         given["allowed_hosts"] = ",".join(given["allowed_hosts"])

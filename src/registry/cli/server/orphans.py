@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
@@ -18,9 +17,9 @@ from cloudcore.commands.records import (
 )
 from cloudcore.errors import NotFound
 from registry.blobstore.base import Orphan
-from registry.blobstore.opening import open_store
+from registry.blobstore.store import BlobSweeper
 from registry.cli.client.api import Record
-from registry.cli.server.existing_data import find_data_keys, on_data, prepare_existing
+from registry.cli.server.existing_data import find_data_keys, on_data
 from registry.cli.server.options import settings_of
 from registry.composition.stores import RegistryStores
 from registry.errors import BlobUnknown, DigestMismatch
@@ -30,7 +29,6 @@ from registry.gc.recovery import recover_blob
 from registry.oci.digest import Digest
 from registry.oci.reference import parse_name
 from registry.services.repositories.names import get_named_repository
-from registry.settings.settings import Settings
 
 _COLUMNS: Final = (
     "id",
@@ -46,22 +44,20 @@ _NOT_THERE: Final = (
 
 
 def run_listing(options: argparse.Namespace) -> None:
-    """Print all orphans; the first is the next to be deleted."""
+    """Print all orphans, the next to be deleted first."""
     settings = settings_of(options)
-    prepare_existing(settings)
-    orphans = asyncio.run(_list(settings))
+    orphans = on_data(settings, lambda stores: list_orphans(stores.store))
     write_records(
         [_record(orphan, settings.delays.orphan) for orphan in orphans], _COLUMNS, options.output
     )
 
 
 def run_restoration(options: argparse.Namespace) -> None:
-    """Move the orphans with these ids, or all, back into the store, with or without a row."""
+    """Put the orphans with the given ids, or all, back into the store, with or without a row."""
     if bool(options.ids) == options.are_all:
         raise Misuse("name the orphans by their ids or give --all, not both")
-    settings = settings_of(options)
-    prepare_existing(settings)
-    count = asyncio.run(_restore(settings, None if options.are_all else options.ids))
+    ids = None if options.are_all else options.ids
+    count = on_data(settings_of(options), lambda stores: _restore(stores.store, ids))
     rest = "those that no row owns are set aside anew by the next scan"
     write_now(f"{count} files put back; {rest}\n")
 
@@ -81,21 +77,15 @@ def run_acceptance(options: argparse.Namespace) -> None:
     )
 
 
-async def _list(settings: Settings) -> Sequence[Orphan]:
-    async with open_store(settings) as sweeper:
-        return await list_orphans(sweeper)
-
-
-async def _restore(settings: Settings, ids: Sequence[str] | None) -> int:
-    async with open_store(settings) as sweeper:
-        known = {orphan.object_id for orphan in await list_orphans(sweeper)}
-        unknown = [each for each in ids or () if each not in known]
-        if unknown:
-            raise Missing(f"no orphan has the id {unknown[0]}; 'entrepot gc orphans' lists them")
-        count = 0
-        for each in sorted(known) if ids is None else dict.fromkeys(ids):
-            count += await sweeper.take_back(each)
-        return count
+async def _restore(sweeper: BlobSweeper, ids: Sequence[str] | None) -> int:
+    known = {orphan.object_id for orphan in await list_orphans(sweeper)}
+    unknown = [each for each in ids or () if each not in known]
+    if unknown:
+        raise Missing(f"no orphan has the id {unknown[0]}; 'entrepot gc orphans' lists them")
+    count = 0
+    for each in sorted(known) if ids is None else dict.fromkeys(ids):
+        count += await sweeper.take_back(each)
+    return count
 
 
 def _record(orphan: Orphan, kept: int) -> Record:
@@ -109,7 +99,7 @@ def _record(orphan: Orphan, kept: int) -> Record:
 
 
 def run_recovery(options: argparse.Namespace) -> None:
-    """Recover the blob with this digest from quarantine into a repository, ``ACCOUNT/NAME``."""
+    """Recover a blob, by its digest, from the quarantine into a repository (``ACCOUNT/NAME``)."""
     settings = settings_of(options)
     name, wanted = parse_name(options.repository), Digest.parse(options.digest)
     if wanted.algorithm != "sha256":

@@ -21,7 +21,7 @@ from registry.settings.texts import PREFIX, SettingsError
 
 
 def prepare_own_certificate(settings: Settings) -> tuple[OwnCertificate, str]:
-    """Return the renewer of the certificate, and a note for the operator, which may be empty.
+    """Return the renewer of the certificate, and a note for the operator (empty: nothing to say).
 
     Raise `SettingsError` if the certificate's folder cannot be written, or the clock is behind.
     """
@@ -75,7 +75,7 @@ def _prepare_here(settings: Settings, folder: Path) -> tuple[OwnCertificate, str
 
 
 async def _issue(settings: Settings, folder: Path) -> None:
-    """Issue the certificate; this works while the server has the database open."""
+    """Issue the certificate. This opens the database itself: the server may have it open too."""
     database = open_database(settings.database)
     try:
         url = (settings.certificate_url or settings.url_of("certificate")).rstrip("/")

@@ -63,7 +63,7 @@ def _run(options: argparse.Namespace, limit: int | None) -> None:
 
 
 def _change(settings: Settings, handle: str | None, quota: Quota, limit: int | None) -> bool:
-    """Set the limit, or remove it for None; return True if anything changed."""
+    """Set the limit, or remove it if `limit` is None; return False if there was none to remove."""
     needs = QuotaNeeds({each.quota.name: each for each in quotas_of(FAMILIES)})
 
     def change(tx: Connection, _keyring: Keyring, now: int) -> bool:

@@ -1,7 +1,7 @@
 """Run an application until a signal stops it, for ``dev`` and ``serve``.
 
-``serve`` writes its URL to the data folder, for commands that do not have its options. The file
-stays when the server stops, as the next one will most likely have the same URL.
+``serve`` writes its URL to a file in the data folder, for commands without its options. The file
+stays when the server stops, since the next server will most likely have the same URL.
 """
 
 from __future__ import annotations
@@ -9,7 +9,9 @@ from __future__ import annotations
 import asyncio
 import errno
 import logging
+import socket
 from collections.abc import Callable
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -34,9 +36,9 @@ _log = logging.getLogger(__name__)
 
 
 def check_disk(settings: Settings) -> None:
-    """Check that the data folder can be written to, before workers fail because of it.
+    """Check that the disk of the data folder is writable, before workers fail because it is not.
 
-    A read-only disk with only the blobs is accepted: they can still be pulled.
+    A read-only disk that has only the blobs is accepted: they can still be pulled.
 
     Raise `Unavailable` if the data folder is on a read-only disk. If the database is there too,
     opening it has already failed.
@@ -48,8 +50,23 @@ def check_disk(settings: Settings) -> None:
         )
 
 
+def listening_problem(
+    host: str, port: int = 0, kind: socket.SocketKind = socket.SOCK_STREAM
+) -> str:
+    """Return why this process cannot listen at an address, or ""; port 0 is a free one."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        with closing(socket.socket(family, kind)) as listener:
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+            listener.bind((host, port))
+    except (OSError, UnicodeError) as error:  # UnicodeError: the text cannot be a host name
+        return getattr(error, "strerror", None) or str(error)
+    return ""
+
+
 def load_before_fork(settings: Settings, edition: Edition) -> None:
-    """Import the modules that workers need before the fork, so that they share the memory."""
+    """Import what workers need before the fork, so that workers share the memory."""
     if settings.workers > 1:
         asyncio.run(Registry(settings, edition).rehearse())
 
@@ -60,7 +77,9 @@ def serve_application(
     on_ready: Callable[[str], None],
     keeper: CertificateKeeper | None = None,
 ) -> int:
-    """Serve the application that `create` returns in each worker; return the exit status.
+    """Serve the application that `create` makes in each worker; return the exit status.
+
+    `keeper` renews the server's own certificate, if it has one.
 
     Raise `SettingsError` if the TLS files cannot be used, or another process listens on a port.
     """
@@ -105,7 +124,7 @@ def write_url(settings: Settings, url: str) -> None:
 
 
 def read_url(settings: Settings) -> str:
-    """Return the configured URL, else the URL that the last server saved, else the default."""
+    """Return the URL for clients: as configured, else as saved by `write_url`, else the default."""
     if has_client_url(settings):
         return settings.url
     try:

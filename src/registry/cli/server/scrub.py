@@ -1,4 +1,4 @@
-"""Run ``entrepot scrub`` and ``scrub status``; print status and damage, for ``seal`` too."""
+"""Carry out ``entrepot scrub`` and ``scrub status``; print damage and status for ``seal`` too."""
 
 from __future__ import annotations
 
@@ -24,10 +24,9 @@ from cloudcore.commands.records import (
 from cloudcore.errors import NotFound
 from registry.blobstore.opening import open_bucket_store
 from registry.cli.client.api import Record
-from registry.cli.server.existing_data import on_data, prepare_existing
+from registry.cli.server.existing_data import on_data, prepare_existing, rollback_warning
 from registry.cli.server.options import settings_of
 from registry.composition.main import Registry
-from registry.gc.database_rollback import DatabaseWentBack, check_generation
 from registry.gc.object_check import CheckProgress, FoundDamage, Pace
 from registry.gc.scrub import (
     ScrubReport,
@@ -99,11 +98,7 @@ async def _scrub(settings: Settings, options: argparse.Namespace) -> tuple[Scrub
                 found = [await ctx.database.read(get_named_repository, name) for name in names]
             except NotFound as error:
                 raise Missing(str(error)) from None
-            warning = ""
-            try:
-                await check_generation(ctx, store)
-            except DatabaseWentBack as error:
-                warning = str(error)
+            warning = await rollback_warning(stores)
             scope = ScrubScope([each.id for each in found], options.older_than * _DAY)
             pace = Pace(options.limit_rate)
             report = await scrub_all(ctx.database, store, ctx.clock, scope, pace, show, buckets)
@@ -168,7 +163,7 @@ def _record(settings: Settings, status: ScrubStatus) -> Record:
 
 
 def write_damaged(blobs: Iterable[FoundDamage]) -> None:
-    """Print the damage of each blob, and the images that need it."""
+    """Print the damage of each blob, and the images that need the blob."""
     for blob in blobs:
         write_now(f"blob {blob.digest}: {blob.problem}\n")
         for needy in blob.images:
@@ -176,7 +171,7 @@ def write_damaged(blobs: Iterable[FoundDamage]) -> None:
 
 
 def write_status(form: str, lines: Iterable[str], record: Record) -> None:
-    """Print a status as `lines`; in a format for programs, as `record`."""
+    """Print `lines`, or in a format for programs `record`."""
     if form == TABLE:
         write_now("\n".join([*lines, ""]))
     else:

@@ -6,8 +6,6 @@ import argparse
 import asyncio
 import sys
 import time
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Final
 
@@ -22,7 +20,6 @@ from registry.cli.server.scrub import last_turn, write_damaged, write_status
 from registry.cli.server.serve import check_install
 from registry.composition.main import Registry
 from registry.composition.ports import key_providers
-from registry.composition.stores import RegistryStores
 from registry.gc.database_rollback import DatabaseWentBack, check_generation
 from registry.gc.object_check import Pace
 from registry.gc.object_sealing import Outcome, Sealer
@@ -34,7 +31,7 @@ from registry.settings.settings import Settings
 from registry.settings.texts import SettingsError
 
 _WORKERS: Final = 4
-"""Blobs that are sealed at once."""
+"""Number of blobs sealed at once."""
 _STAYED: Final = {
     Outcome.KEY_UNUSABLE: "need a key that is disabled or deleted",
     Outcome.UNUSED: "are in no repository: the garbage collector deletes them",
@@ -68,8 +65,11 @@ def run_seal(options: argparse.Namespace) -> int:
 async def _seal(settings: Settings, bytes_per_second: int) -> SealReport:
     report = SealReport()
     with ProgressLine(sys.stderr) as line:
-        async with _open(settings) as (stores, data_keys):
+        async with Registry(settings).open() as stores:
             ctx, store = stores.ctx, stores.store
+            providers = key_providers(settings, await check_install(settings, ctx))
+            data_keys = DataKeys(Vault(ctx.database, providers, ctx.clock))
+            ctx = replace(ctx, data_keys=data_keys, seals=True)
             try:
                 await check_generation(ctx, store)
             except DatabaseWentBack as error:
@@ -86,18 +86,6 @@ async def _seal(settings: Settings, bytes_per_second: int) -> SealReport:
             rows = plain_rows(ctx.database, FIRST)
             await seal_objects(sealer, rows, report, show, _WORKERS)
     return report
-
-
-@asynccontextmanager
-async def _open(settings: Settings) -> AsyncIterator[tuple[RegistryStores, DataKeys]]:
-    """Open the stores and data keys of an install, as ``serve`` does."""
-    async with Registry(settings).open() as stores:
-        ctx = stores.ctx
-        keyring = await check_install(settings, ctx)
-        providers = key_providers(settings, keyring)
-        data_keys = DataKeys(Vault(ctx.database, providers, ctx.clock))
-        with_keys = replace(ctx, data_keys=data_keys, seals=True)
-        yield RegistryStores(settings=settings, ctx=with_keys, store=stores.store), data_keys
 
 
 def run_status(options: argparse.Namespace) -> None:

@@ -8,7 +8,6 @@ import contextlib
 import os
 import socket
 from collections.abc import Mapping
-from contextlib import closing
 from functools import partial
 from shlex import quote
 from urllib.parse import urlsplit
@@ -26,13 +25,13 @@ from cloudcore.identity.tokens.signing_keys import SigningKeys, list_signing_key
 from cloudcore.keyring import Keyring, KeyringError, create_root_key, load_keyring
 from cloudcore.kms.services import KeyMaker
 from cloudcore.serving.processes.supervisor import limit_arenas
-from cloudcore.serving.tls.files import CertificateKeeper
 from registry.cli.server.existing_data import no_account, prepare_existing
 from registry.cli.server.options import DEFAULT_DATA, settings_of
 from registry.cli.server.run_server import (
     check_disk,
     find_console,
     has_client_url,
+    listening_problem,
     load_before_fork,
     serve_application,
     write_url,
@@ -71,9 +70,9 @@ def notify_ready(environment: Mapping[str, str] = os.environ) -> None:
 
 
 def check_listeners(settings: Settings) -> None:
-    """Check that the addresses in `dns_listen` (UDP and TCP) and `bounce_listen` can be bound.
+    """Check that this process can listen at `dns_listen` (UDP and TCP) and `bounce_listen`.
 
-    Raise `SettingsError` if another process listens on an address, or this process may not.
+    Raise `SettingsError` if another process listens there, or this process lacks the right.
     """
     listeners = (
         ("dns_listen", settings.certificates.dns_address, "name", socket.SOCK_DGRAM),
@@ -81,22 +80,13 @@ def check_listeners(settings: Settings) -> None:
         ("bounce_listen", settings.email.bounce_address, "mail", socket.SOCK_STREAM),
     )
     for name, address, what, kind in listeners:
-        if address is None:
-            continue
-        family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
-        with closing(socket.socket(family, kind)) as sock:
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-            try:
-                sock.bind(address)
-            except (OSError, UnicodeError) as error:
-                reason = getattr(error, "strerror", None) or str(error)
-                host = f"[{address[0]}]" if ":" in address[0] else address[0]
-                raise SettingsError(
-                    f"{name}: nothing can listen on {host}:{address[1]}:"
-                    f" {reason}; name an address of this machine that no other {what} server has,"
-                    " and for a port below 1024 see docs/how-to/tls.md"
-                ) from None
+        if address is not None and (problem := listening_problem(*address, kind)):
+            host = f"[{address[0]}]" if ":" in address[0] else address[0]
+            raise SettingsError(
+                f"{name}: nothing can listen on {host}:{address[1]}:"
+                f" {problem}; name an address of this machine that no other {what} server has,"
+                " and for a port below 1024 see docs/how-to/tls.md"
+            )
 
 
 def run_serve(settings: Settings) -> int:
@@ -125,21 +115,16 @@ def run_serve(settings: Settings) -> int:
     check_disk(settings)
     asyncio.run(_check(settings))
     load_before_fork(settings, SERVE)
-    keeper, note = _prepare_certificate(settings)
+    keeper, note = None, ""
+    if settings.acme_folder is not None or settings.own_folder is not None:
+        from registry.cli.server.own_certificate import prepare_own_certificate  # noqa: PLC0415 - few have one
+
+        keeper, note = prepare_own_certificate(settings)
     return serve_application(settings, create_app, partial(_greet, settings, note), keeper)
 
 
-def _prepare_certificate(settings: Settings) -> tuple[CertificateKeeper | None, str]:
-    """Return the renewer of the server's own certificate or None, and a note or ""."""
-    if settings.acme_folder is None and settings.own_folder is None:
-        return None, ""
-    from registry.cli.server.own_certificate import prepare_own_certificate  # noqa: PLC0415 - few have one
-
-    return prepare_own_certificate(settings)
-
-
 def _greet(settings: Settings, note: str, url: str) -> None:
-    """Print the URLs of the registry and its console, and a note; notify systemd."""
+    """Print the URLs of the registry and its console, and the note; notify systemd."""
     shown = settings.url if has_client_url(settings) else url
     write_url(settings, shown)
     write_now(f"Entrepot is ready on {url} (console: {find_console(settings)}, stop with Ctrl+C)\n")
@@ -151,7 +136,7 @@ def _greet(settings: Settings, note: str, url: str) -> None:
 
 
 def _s3_url(settings: Settings, url: str) -> str:
-    """Return the URL of the S3 endpoint; with TLS, its host is a name in the certificate."""
+    """Return the URL of the S3 endpoint; with TLS, by a host name in the certificate."""
     scheme = url.partition(":")[0]
     known = urlsplit(settings.url if scheme == "https" and has_client_url(settings) else url)
     host = settings.s3_host or known.netloc.removesuffix(f":{known.port}")
@@ -199,8 +184,8 @@ def _check_names(handle: str, email: str) -> None:
 async def _check(settings: Settings) -> None:
     """Check what the workers need, and join the running nodes.
 
-    Raise `SettingsError` if there is no account, if root key or catalog cannot be used, or if
-    another node has different settings.
+    Raise `CatalogInvalid` if the catalogue cannot be used; `SettingsError` if there is no account,
+    if the root key cannot be used, or if other nodes have different settings.
     """
     load_catalog(
         settings.catalog,
@@ -218,7 +203,7 @@ async def _check(settings: Settings) -> None:
 async def _create(settings: Settings, handle: str, email: str) -> FirstCredentials:
     async with Registry(settings).open() as stores:
         ctx = stores.ctx
-        if await ctx.database.read(has_accounts):  # before making a root key that is not its own
+        if await ctx.database.read(has_accounts):  # before a root key is made that does not fit
             if await ctx.database.read(_is_of_dev):
                 raise _dev_data(settings)
             raise Conflict(
@@ -252,7 +237,7 @@ async def check_install(settings: Settings, ctx: ServiceContext) -> Keyring:
         raise no_account(settings)
     if await ctx.database.read(_is_of_dev):
         raise _dev_data(settings)
-    # Else anybody who may create accounts could take the handle.
+    # Else anybody who may create accounts could take an operator's handle.
     for handle in sorted(settings.operator_handles):
         if await ctx.database.read(find_account, handle) is None:
             raise SettingsError(f"operators: there is no account {handle}; create it first")
@@ -264,7 +249,7 @@ async def check_install(settings: Settings, ctx: ServiceContext) -> Keyring:
 async def check_signing_keys(settings: Settings, ctx: ServiceContext, keyring: Keyring) -> None:
     """Open the signing keys, or create the first ones.
 
-    Raise `SettingsError` if the root key is not the one that sealed them.
+    Raise `SettingsError` if another root key sealed them.
     """
     try:
         await SigningKeys(ctx.database, keyring, ctx.clock, KEY_KINDS).refresh()
@@ -286,7 +271,7 @@ def open_keyring(settings: Settings) -> Keyring:
 
 
 def _is_of_dev(tx: Connection) -> bool:
-    """Return True if only ``entrepot dev`` has used the data: ``init`` was never run."""
+    """Return True if ``entrepot dev`` made the data, and ``init`` was never run."""
     return find_account(tx, DEV_ACCOUNT) is not None and not list_signing_keys(tx)
 
 

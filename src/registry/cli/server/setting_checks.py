@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 import time
 from collections.abc import Iterator
 from contextlib import closing
@@ -14,6 +13,7 @@ from cloudcore.kms.providers import AwsMissing, AwsProvider
 from cloudcore.serving.tls.files import TlsFilesError, load_tls
 from registry.blobstore.opening import open_bucket
 from registry.blobstore.s3.bucket_check import unsupported_calls
+from registry.cli.server.run_server import listening_problem
 from registry.composition.drivers import check_drivers
 from registry.composition.families import FAMILIES
 from registry.composition.planes import planes_of
@@ -24,7 +24,7 @@ from registry.settings.texts import SettingsError
 def refusals(settings: Settings) -> Iterator[str]:
     """Yield each reason why ``serve`` would refuse these settings, with the setting's name.
 
-    Addresses are tried without their ports, which a running server may already use.
+    Listening is tried at each address, but at a free port: a server may be running already.
     """
     try:
         settings.check_has_url()
@@ -48,7 +48,7 @@ def refusals(settings: Settings) -> Iterator[str]:
         "bounce_listen": settings.email.bounce_address,
     }
     for name, address in addresses.items():
-        if address is not None and (problem := _address_problem(address[0])):
+        if address is not None and (problem := listening_problem(address[0])):
             yield f"{name}: this machine cannot listen on {address[0]!r}: {problem}"
     try:
         check_drivers(settings)
@@ -68,7 +68,7 @@ def refusals(settings: Settings) -> Iterator[str]:
 
 
 def _client_refusals(settings: Settings) -> Iterator[str]:
-    """Yield refusals for missing optional packages, which clients of other services need."""
+    """Yield why the clients of Stripe, AWS KMS and S3 cannot be used."""
     if settings.billing.payment_processor == "stripe":
         try:
             StripeProcessor(settings.billing.read_key(), settings.billing.stripe_endpoint).close()
@@ -93,14 +93,3 @@ def _bucket_refusals(settings: Settings) -> Iterator[str]:
     with closing(bucket):
         for refusal in unsupported_calls(bucket):
             yield f"store_s3_bucket: {refusal}"
-
-
-def _address_problem(host: str) -> str:
-    """Return why this machine cannot listen on an address, or an empty string."""
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    try:
-        with closing(socket.socket(family, socket.SOCK_STREAM)) as listener:
-            listener.bind((host, 0))
-    except (OSError, UnicodeError) as error:  # of a name that cannot be one of a host
-        return getattr(error, "strerror", None) or str(error)
-    return ""

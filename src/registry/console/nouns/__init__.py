@@ -1,5 +1,5 @@
 """Pages of nouns (kinds of resources) as data: columns, forms, custom methods; and handlers.
 
-`resources` derives them from a resource's description; a module of `registry.console.pages` may
-extend them. Nothing here depends on a particular noun.
+`resources` derives pages from a resource's description; modules of `registry.console.pages` may
+extend these pages. Nothing here depends on a particular noun.
 """

@@ -20,9 +20,8 @@ from registry.console.form_refusals import (
 from registry.console.nouns.noun_pages import CustomMethod, NounPages, RecordJson, read_inputs
 from registry.console.page_request import InjectedPage, PageRequest, PageResponse
 
-_PAGE: Final = 50
 _CONFLICT: Final = 409
-"""The resource's state forbids the method; the page of the resource then shows why."""
+"""Status for a method that the resource's state forbids; the resource's page shows why."""
 
 
 def noun_handlers(noun: NounPages) -> Sequence[HTTPRouteHandler]:
@@ -62,11 +61,14 @@ def _handler_of(noun: NounPages, method: CustomMethod) -> HTTPRouteHandler:
 async def show_list(
     page: PageRequest, noun: NounPages, refusal: FormRefusal = NO_REFUSAL, **more: object
 ) -> PageResponse:
-    """Return the page with a noun's list; `refusal` is about the form for a new resource."""
+    """Return the page with a noun's list; `refusal` is about the form for a new resource.
+
+    `more` are further values for the template.
+    """
     asked = {each.field: page.query.get(each.field) for each in noun.filters}
     wrong = NO_REFUSAL
     try:
-        found = await page.api.get(noun.api, **asked, marker=page.query.get("marker"), limit=_PAGE)
+        found = await page.api.get(noun.api, **asked, marker=page.marker, limit=50)
     except Refused as error:
         if error.status != 400 or not any(asked.values()):
             raise
@@ -103,8 +105,8 @@ def _sort_key(value: str | int) -> tuple[int, str]:
 async def send_new(
     page: PageRequest, noun: NounPages, api: str, body: Mapping[str, object], said: str
 ) -> PageResponse:
-    """Create a resource with this body, and redirect to its page."""
-    made = await page.api.post(api, body, once=page.form.get("once", ""))
+    """Create a resource with this body, and redirect to its page with the notice `said`."""
+    made = await page.api.post(api, body, once=page.once)
     return page.go(f"{noun.path}/{made[noun.one][noun.key]}", said)
 
 
@@ -133,7 +135,6 @@ async def show_one(
 async def _ask(
     page: PageRequest, noun: NounPages, method: CustomMethod, refusal: FormRefusal = NO_REFUSAL
 ) -> PageResponse:
-    """Return the page that asks for confirmation of a custom method."""
     record = await read_one(page, noun)
     await page.require(method.action, record_crn(page, noun, record))
     more = await noun.more(page, record) if method.inputs else {}
@@ -155,8 +156,8 @@ async def _do(page: PageRequest, noun: NounPages, method: CustomMethod) -> PageR
         if method.is_deletion:
             answer = await page.api.change("DELETE", api, **given)
         else:
-            path, once = f"{api}/{method.path or method.verb}", page.form.get("once", "")
-            answer = await page.api.post(path, once=once, **given)
+            path = f"{api}/{method.path or method.verb}"
+            answer = await page.api.post(path, once=page.once, **given)
     except WrongInput as wrong:
         return await _ask(page, noun, method, wrong.refusal)
     except Refused as error:
@@ -187,7 +188,7 @@ async def read_one(page: PageRequest, noun: NounPages) -> RecordJson:
 
 
 def record_crn(page: PageRequest, noun: NounPages, record: Mapping[str, Any]) -> str:
-    """Return the CRN of a resource, to ask for rights; made from its id if it has no `crn`."""
+    """Return a resource's CRN, to ask for rights; if the record has none, made from the id."""
     if record.get("crn"):
         return str(record["crn"])
     region = page.console.settings.region

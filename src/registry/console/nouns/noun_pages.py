@@ -1,8 +1,7 @@
 """The pages of a noun (a kind of resource) as data: columns, form fields and actions.
 
-For a described resource (`cloudcore.resources`) they follow from the fields of its record; see
-`registry.console.nouns.resources`. All nouns have the same handlers
-(`registry.console.nouns.handlers`).
+`registry.console.nouns.resources` makes this data for a described resource (`cloudcore.resources`).
+The handlers of `registry.console.nouns.handlers` serve all nouns.
 """
 
 from __future__ import annotations
@@ -13,14 +12,15 @@ from typing import Any, Final, Literal, NamedTuple
 
 from cloudcore.billing.card_numbers import has_card_number
 from cloudcore.resources.resource import camel
+from registry.console.browser_request import is_whole_number
 from registry.console.form_refusals import WrongInput
 from registry.console.page_request import PageRequest, PageResponse
 
 RecordJson = Mapping[str, Any]
 """A record in a response of ``/v1``."""
 Form = Literal["text", "number", "time", "until", "size", "duration", "texts", "reference", "mark"]
-"""How a value is shown: ``time`` as the time since then, ``mark`` as a word that stands out unless
-it is the usual one."""
+"""How a value is shown: ``time`` as the time since then; ``mark`` as a word that stands out unless
+the value is the usual one."""
 InputKind = Literal[
     "line",
     "code",
@@ -55,7 +55,7 @@ class Column(NamedTuple):
     words: Mapping[str, str] = {}
     """Maps values to the words shown in place of them."""
     none: str = ""
-    """What is shown if there is no value; by default a dash."""
+    """Shown if there is no value; by default a dash."""
     usual: str = ""
     """For the form ``mark``: the value that does not stand out."""
 
@@ -68,15 +68,13 @@ class Input(NamedTuple):
     kind: InputKind = "line"
     help: str = ""
     longest: int = 0
-    least: int | None = None
-    most: int | None = None
     is_required: bool = False
     is_optional: bool = False
-    """The field may be null; in a change, an empty form field means null."""
+    """True if the field may be null; in a change, an empty form field means null."""
     choices: tuple[str, ...] = ()
     default: object = ""
     is_more: bool = False
-    """The field is in a part of the form that is collapsed at first."""
+    """True if the field is in the part of the form that is collapsed at first."""
 
 
 CREATED: Final = Column("Created", "created_at", "time")
@@ -97,9 +95,9 @@ def read_inputs(
 ) -> dict[str, Any]:
     """Build the body of a request from the fields of a form.
 
-    An empty field is left out, but a required text is sent empty. In a change, an empty field
-    becomes null if it may be null; otherwise a number or choice stays as it is, and any other field
-    becomes empty. Raise `WrongInput` if a field cannot be read.
+    An empty form field is left out, but a required text is sent empty. In a change, an empty form
+    field sets null if the field may be null; otherwise it leaves a number or a choice unchanged,
+    and empties any other field. Raise `WrongInput` if a form field cannot be parsed.
     """
     body: dict[str, Any] = {}
     for each in inputs:
@@ -123,7 +121,7 @@ def _read(of: Input, written: str) -> Any:  # noqa: ANN401 - JSON
     match of.kind:
         case "number":
             digits = written.removeprefix("-")
-            if not (digits.isascii() and digits.isdigit() and len(digits) <= len(f"{2**53}")):
+            if not is_whole_number(digits, len(f"{2**53}")):
                 raise WrongInput(of.field, f"{of.label}: a whole number.")
             return int(written)
         case "texts":
@@ -165,7 +163,10 @@ def _is_secret(of: Input, written: str) -> bool:
 
 
 def text_of(of: Input, record: RecordJson | None, sent: Mapping[str, str]) -> str:
-    """Return the text of a form field: as sent, else from `record`, else the default."""
+    """Return the text to show in a form field: as sent, else from `record`, else the default.
+
+    A secret that was sent is not shown again.
+    """
     if sent:
         written = sent.get(of.field, "")
         return "" if _is_secret(of, written) else written
@@ -186,26 +187,26 @@ def text_of(of: Input, record: RecordJson | None, sent: Mapping[str, str]) -> st
 
 
 Section = Literal["services", "settings", "access"]
-"""The entry of the console's menu."""
+"""The part of the console's menu that has the noun."""
 
 
 class CustomMethod(NamedTuple):
     """A custom method (AIP-136) or the deletion: a button on the page of a resource."""
 
     verb: str
-    """The end of the path of its page."""
+    """The last segment of the path of the method's page."""
     words: str
     """The verb shown to people, such as ``Purge``; pages add the noun."""
     action: str
     said: str
-    """The notice shown afterwards."""
+    """The notice shown after the method."""
     path: str = ""
     """Appended to the resource's path on ``/v1``; by default `verb`. Not used for a deletion."""
     asks: str = ""
     """Text of the confirmation page; if empty, there is no confirmation. The macro ``question`` of
     the noun's `parts` may add to it."""
     warns: str = ""
-    """Warning beside the button, in a part of the page that is opened first."""
+    """Warning beside the button; both are in a part of the page that is collapsed at first."""
     label: str = ""
     """Label of the button on the resource's page; by default `words` and the noun."""
     done: str = ""
@@ -217,25 +218,21 @@ class CustomMethod(NamedTuple):
     is_deletion: bool = False
     is_grave: bool = False
     stays: bool = False
-    """After its deletion, the resource still exists for a while."""
+    """True if the resource still exists for a while after its deletion."""
     answered: Callable[[PageRequest, Any, str], PageResponse] | None = None
-    """Returns the page for the response, which is shown only once; the text is the path of the
-    resource's page."""
+    """Makes a page from the method's response, which is shown only once; the text is the path of
+    the resource's page."""
 
 
-async def _nothing(_page: PageRequest, _record: RecordJson) -> Mapping[str, Any]:
-    return {}
-
-
-async def _nothing_of_all(_page: PageRequest) -> Mapping[str, Any]:
+async def _nothing(*_: object) -> Mapping[str, Any]:
     return {}
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class NounPages:
-    """A noun: its names, the paths of its pages, the actions they require, and what they show.
+    """The pages of a noun: their paths, the actions they require, and what they show.
 
-    Its pages are a list with filters, a page for each resource, forms, and confirmations.
+    They are a list with filters, a page for each resource, forms, and confirmations.
     """
 
     service: str
@@ -255,7 +252,7 @@ class NounPages:
     intro: str = ""
     """A sentence that explains what such a resource is."""
     order: str = "the oldest first"
-    """The order of the list of ``/v1``."""
+    """The order in which ``/v1`` lists the resources, in words."""
     label: str = "name"
     """The field with the name that people use."""
     unnamed: str = ""
@@ -266,7 +263,7 @@ class NounPages:
     create_action: str = ""
     update_action: str = ""
     created: str = ""
-    """The notice after a creation; `updated` is that after a change."""
+    """The notice after a creation; `updated` is the notice after a change."""
     updated: str = ""
     columns: tuple[Column, ...] = ()
     """The columns of the list, after the name."""
@@ -274,7 +271,7 @@ class NounPages:
     """The values on the page of one resource."""
     filters: tuple[Input, ...] = ()
     creates: tuple[Input, ...] = ()
-    """The form fields for a new resource; without any, a form may be in the noun's `parts`."""
+    """The form fields for a new resource; if there are none, the noun's `parts` may have a form."""
     updates: tuple[Input, ...] = ()
     can_change: Callable[[RecordJson], bool] = lambda _: True
     """Returns True if a record can be changed."""
@@ -285,13 +282,13 @@ class NounPages:
     """The template with the noun's own macros, all of them optional: ``list_panel``, ``creation``,
     ``panel`` and ``question``."""
     shows: Mapping[str, Any] = field(default_factory=dict)
-    """Constants for these macros."""
+    """Constants for the macros of `parts`."""
     more: Callable[[PageRequest, RecordJson], Awaitable[Mapping[str, Any]]] = _nothing
     """Reads the values that the macro ``panel`` shows; a value ``headers`` has response headers."""
-    more_of_all: Callable[[PageRequest], Awaitable[Mapping[str, Any]]] = _nothing_of_all
+    more_of_all: Callable[[PageRequest], Awaitable[Mapping[str, Any]]] = _nothing
     """Reads the values that the macro ``list_panel`` shows."""
     rights_on: Callable[[str], tuple[str, ...]] = lambda crn: (crn,)
-    """Returns the CRNs for which the page of one resource reads the rights."""
+    """Returns, for a resource's CRN, the CRNs on which its page reads the rights."""
 
     def __post_init__(self) -> None:
         """Fill unset fields with defaults made from the noun's names."""

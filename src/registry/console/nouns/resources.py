@@ -20,14 +20,14 @@ from registry.console.nouns.noun_pages import (
 )
 
 _ENDS: Final = ("_seconds", "_at")
-"""Suffixes of field names that say the unit; labels omit them: the unit is shown with the value."""
+"""Suffixes of field names that labels omit: the unit is shown with the value."""
 _WORDS: Final = {
     **{each.lower(): each for each in ("VPC", "VIP", "CIDR", "IPv4", "IPv6", "IP", "ID", "CPU")},
     **{each.lower(): each for each in ("HTML", "PEM", "KMS", "URL", "CRN")},
     "mb": "(MiB)",
     "millis": "(thousandths)",
 }
-"""How these words of field names are written in labels."""
+"""Maps words in field names to the words in labels."""
 _YES_OR_NO: Final = {True: "yes", False: "no"}
 
 
@@ -38,7 +38,7 @@ def noun_of(of: Resource[Any], intro: str = "") -> NounPages:
         each
         for each in visible
         if each.name not in (of.label, "description", "tags")
-        and not (each.use.is_long or each.is_faults)  # which have places of their own
+        and not (each.use.is_long or each.is_faults)  # these have places of their own
     ]
     has = of.methods
     changeable = [each for each in of.of_use("given") if _is_writable(each)]
@@ -70,7 +70,10 @@ def noun_of(of: Resource[Any], intro: str = "") -> NounPages:
 def deletion(
     noun: str, action: str, asks: str = "It cannot be had back.", said: str = ""
 ) -> CustomMethod:
-    """Return the deletion button of a noun; `asks` is what the confirmation says."""
+    """Return the deletion button of a noun; `asks` is the text of the confirmation.
+
+    `said` completes the notice "The NOUN was deleted, ...".
+    """
     done = f"The {noun} was deleted{said and ', '}{said}."
     return CustomMethod(
         "delete", "Delete", action, done, asks=asks, is_deletion=True, is_grave=True
@@ -129,7 +132,6 @@ def _filter(of: Resource[Any], by: Filter) -> Input:
 
 def _input(of: Resource[Any], each: Described) -> Input:
     is_required = each.default is NODEFAULT
-    longest, least, most = _bounds(each)
     help_words = each.use.words.partition(";")[0]
     unit = "seconds" if each.name.endswith("_seconds") else ""
     if each.name == TAGS.field:
@@ -139,9 +141,7 @@ def _input(of: Resource[Any], each: Described) -> Input:
         f"{_label(each.name)}{' (UTC)' if each.is_moment else ''}",
         _kind(of, each),
         _sentence(help_words, unit),
-        longest,
-        least,
-        most,
+        max((meta.max_length or 0 for meta in _metas(each.kind)), default=0),
         is_required=is_required,
         is_optional=each.is_optional,
         choices=tuple(map(str, get_args(each.plain))) if get_origin(each.plain) else (),
@@ -178,16 +178,6 @@ def _kind(of: Resource[Any], each: Described) -> InputKind:
     if get_args(each.plain):
         return "choice"
     return "code" if each.is_reference or each.name == of.label else "line"
-
-
-def _bounds(each: Described) -> tuple[int, int | None, int | None]:
-    """Return the greatest length of a text, and the least and greatest value of a number."""
-    longest, least, most = 0, None, None
-    for meta in _metas(each.kind):
-        longest = meta.max_length or longest
-        least = int(meta.ge) if meta.ge is not None else least
-        most = int(meta.le) if meta.le is not None else most
-    return longest, least, most
 
 
 def _metas(kind: Any) -> Iterator[Meta]:  # noqa: ANN401 - a type

@@ -1,4 +1,4 @@
-"""The accounts of the person's organizations: create, work in, suspend and resume one.
+"""The accounts of the person's organizations: create, suspend, resume, and work in them.
 
 These pages act as the person who has signed in, since a role acts in one account.
 """
@@ -18,11 +18,10 @@ from registry.console.sessions import list_roles
 _PERSON: Final = {"requires": Requires.PERSON}
 _API: Final = "/v1/accounts"
 _ONE_API: Final = f"{_API}/{{account}}"
-_PAGE: Final = 50
 
 
 async def _show(page: PageRequest, refusal: FormRefusal = NO_REFUSAL) -> PageResponse:
-    accounts = await page.person.get(_API, marker=page.query.get("marker"), limit=_PAGE)
+    accounts = await page.person.get(_API, marker=page.marker, limit=50)
     joined = (await page.person.get("/v1/organizations", limit=200))["organizations"]
     owned = [each for each in joined if each["role"] == "owner"]
     return page.show(
@@ -61,9 +60,8 @@ show_accounts = _ACCOUNTS.get()
 @_ACCOUNTS.form()
 async def create_account(page: InjectedPage) -> PageResponse:
     """Create an account, whose first role the person may assume."""
-    form = page.form
-    body = {"handle": form.get("handle", "").strip(), "organization": form.get("organization", "")}
-    await page.person.post(_API, body, once=form.get("once", ""))
+    body = {"handle": page.text("handle"), "organization": page.form.get("organization", "")}
+    await page.person.post(_API, body, once=page.once)
     return page.go(ACCOUNTS, "The account was created. “Work in it” below takes you there.")
 
 

@@ -1,4 +1,4 @@
-"""The identity providers of an organization, where its people sign in; for its owners."""
+"""The identity providers where an organization's people sign in; pages for its owners."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from litestar import post
 
 from registry.console.addresses import PEOPLE
 from registry.console.admission import Requires
+from registry.console.browser_request import is_whole_number
 from registry.console.form_refusals import NO_REFUSAL, FormPage, FormRefusal, WrongInput
 from registry.console.page_request import InjectedPage, PageRequest, PageResponse
 
@@ -16,31 +17,28 @@ _ONE: Final = f"{_ALL}/{{provider:str}}"
 _API: Final = "/v1/organizations/{organization}/identity-providers"
 _ONE_API: Final = f"{_API}/{{provider}}"
 _PERSON: Final = {"requires": Requires.PERSON}
-_MOST: Final = 200
-"""More than an organization can have."""
 
 
 def _fields(page: PageRequest) -> dict[str, Any]:
-    """Return the form fields of a provider that can change, except secret and status.
+    """Return the changeable fields of a provider in the form, except secret and status.
 
     Raise `WrongInput` if the session length in hours is not a number.
     """
-    form = page.form
-    hours = form.get("session_hours", "").strip()
-    if not (hours.isascii() and hours.isdigit() and len(hours) <= 6):
+    hours = page.text("session_hours")
+    if not is_whole_number(hours, 6):
         raise WrongInput("session_hours", "The hours of a session are a number, from 1 to 720.")
     return {
         "session_hours": int(hours),
-        "name": form.get("name", "").strip(),
-        "scopes": form.get("scopes", "").split(),
-        "email_domains": form.get("email_domains", "").replace(",", " ").split(),
-        "email_verified_claim": form.get("email_verified_claim", "").strip(),
-        "creates_people": "creates_people" in form,
+        "name": page.text("name"),
+        "scopes": page.form.get("scopes", "").split(),
+        "email_domains": page.words("email_domains"),
+        "email_verified_claim": page.text("email_verified_claim"),
+        "creates_people": "creates_people" in page.form,
     }
 
 
 async def _list(page: PageRequest, refusal: FormRefusal = NO_REFUSAL) -> PageResponse:
-    found = await page.person.get(page.fill(_API), limit=_MOST)
+    found = await page.person.get(page.fill(_API), limit=200)  # an organization has fewer
     return page.show(
         "identity_providers.html",
         providers=found["identity_providers"],
@@ -69,13 +67,12 @@ list_providers, show_provider = _LIST.get(), _PROVIDER.get()
 @_LIST.form()
 async def add_provider(page: InjectedPage) -> PageResponse:
     """Add a provider, and redirect to its page, which shows the redirect URI."""
-    form = page.form
     body = {
         **_fields(page),
-        "issuer": form.get("issuer", "").strip(),
-        "client_id": form.get("client_id", "").strip(),
-        "client_secret": form.get("client_secret") or None,
-        "groups_claim": form.get("groups_claim", "").strip(),
+        "issuer": page.text("issuer"),
+        "client_id": page.text("client_id"),
+        "client_secret": page.form.get("client_secret") or None,
+        "groups_claim": page.text("groups_claim"),
     }
     made = await page.person.post(page.fill(_API), body)
     return page.go(
@@ -86,7 +83,7 @@ async def add_provider(page: InjectedPage) -> PageResponse:
 
 @_PROVIDER.form()
 async def save_provider(page: InjectedPage) -> PageResponse:
-    """Change a provider; without a new secret in the form, its client keeps the old one."""
+    """Change a provider; the secret stays, unless the form has a new one or ``no_secret``."""
     status = "inactive" if "inactive" in page.form else "active"
     changes = {**_fields(page), "status": status}
     if "no_secret" in page.form:

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Iterable
 from typing import Any, Final
 
-from litestar import get, post
+from litestar import post
 
 from registry.console.addresses import CONTAINER_PASSWORDS, MY_ACCOUNT
 from registry.console.admission import Requires
@@ -18,6 +18,7 @@ from registry.console.form_refusals import (
     FormPage,
     FormRefusal,
     WrongInput,
+    leaving,
     refusal_of,
 )
 from registry.console.page_request import InjectedPage, PageRequest, PageResponse
@@ -25,15 +26,14 @@ from registry.console.sessions import list_roles
 
 _PERSON: Final = {"requires": Requires.PERSON}
 _API: Final = "/v1/users/me/container-passwords"
-_PAGE: Final = 200
-"""More than a person may have."""
 
 
 async def _show(
     page: PageRequest, refusal: FormRefusal = NO_REFUSAL, making: FormRefusal = NO_REFUSAL
 ) -> PageResponse:
     wheel = await asyncio.to_thread(client_wheel)
-    passwords = (await page.person.get(_API, limit=_PAGE))["container_passwords"]
+    # A person has fewer.
+    passwords = (await page.person.get(_API, limit=200))["container_passwords"]
     return page.show(
         "my_account.html",
         max(refusal.status, making.status),
@@ -82,10 +82,10 @@ async def change_password(page: InjectedPage) -> PageResponse:
 
 @post(CONTAINER_PASSWORDS, opt=_PERSON)
 async def make_container_password(page: InjectedPage) -> PageResponse:
-    """Make a container password, and show it: no other page ever has it."""
-    body = {"name": page.form.get("name", "").strip(), "role": page.form.get("role", "")}
+    """Make a container password, and show it once: no other page ever has it."""
+    body = {"name": page.text("name"), "role": page.form.get("role", "")}
     try:
-        made = await page.person.post(_API, body, once=page.form.get("once", ""))
+        made = await page.person.post(_API, body, once=page.once)
     except Refused as error:
         return await _show(page, making=refusal_of(error))
     url = page.console.settings.url
@@ -93,10 +93,7 @@ async def make_container_password(page: InjectedPage) -> PageResponse:
     return page.show("container_password.html", made=made, back=MY_ACCOUNT, registry_url=url)
 
 
-@get(CONTAINER_PASSWORDS, opt=_PERSON)
-async def leave_container_password(page: InjectedPage) -> PageResponse:
-    """Redirect a browser that reloads the page of a new password, which is shown only once."""
-    return page.go(MY_ACCOUNT)
+leave_container_password = leaving(CONTAINER_PASSWORDS, MY_ACCOUNT, _PERSON)
 
 
 @post(f"{CONTAINER_PASSWORDS}/{{container_password:str}}/revoke", opt=_PERSON)

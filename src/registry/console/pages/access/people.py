@@ -13,7 +13,7 @@ from litestar import get, post
 from registry.console.addresses import PEOPLE
 from registry.console.admission import Requires
 from registry.console.control_plane import Refused, unless_refused
-from registry.console.form_refusals import NO_REFUSAL, FormPage, FormRefusal
+from registry.console.form_refusals import NO_REFUSAL, FormPage, FormRefusal, leaving
 from registry.console.page_request import InjectedPage, PageRequest, PageResponse
 
 _API: Final = "/v1/organizations"
@@ -30,9 +30,7 @@ MEMBER_ROLES: Final = ("member", "billing", "owner")
 async def _show(page: PageRequest, refusal: FormRefusal = NO_REFUSAL) -> PageResponse:
     api, query = page.person, page.query
     organization = (await api.get(page.fill(_ONE_API)))["organization"]
-    members = await api.get(
-        f"{page.fill(_ONE_API)}/members", marker=query.get("marker"), limit=_PAGE
-    )
+    members = await api.get(f"{page.fill(_ONE_API)}/members", marker=page.marker, limit=_PAGE)
     invitations = await unless_refused(
         api.get(f"{page.fill(_ONE_API)}/invitations", marker=query.get("invited"), limit=_PAGE)
     )
@@ -52,19 +50,19 @@ async def _statuses(page: PageRequest) -> Mapping[str, str]:
     """Map the ids of people in the role's organization to their status, active or suspended.
 
     Only the first 200 people are covered. The result is empty if the role may not list people, or
-    without a role: ``/v1`` would then list only the organization of the session.
+    if there is no role: ``/v1`` would list only the people of the session's organization.
     """
     if page.session.acting is None or not (await page.rights()).may_all("iam:ListUsers"):
         return {}
     try:
         found = await page.api.get("/v1/users", limit=200)
-    except Refused:  # also if the role's token is over, which a page of the person does not renew
+    except Refused:  # or the role's token has expired: pages for persons do not renew it
         return {}
     return {each["id"]: each["status"] for each in found["users"]}
 
 
 async def _show_member(page: PageRequest, refusal: FormRefusal = NO_REFUSAL) -> PageResponse:
-    """Show the person, and the role in the organization if it may be read."""
+    """Show a person, and the person's role in the organization if it may be read."""
     organization = (await page.person.get(page.fill(_ONE_API)))["organization"]
     user = (await page.person.get(page.fill(_USER_API)))["user"]
     return page.show(
@@ -108,32 +106,28 @@ show_people, show_member = _PEOPLE.get(), _ONE_MEMBER.get()
 async def add_person(page: InjectedPage) -> PageResponse:
     """Create a person, and show the one-time password."""
     body = {
-        "email": page.form.get("email", "").strip(),
+        "email": page.text("email"),
         "organization": page.parameters["organization"],
     }
-    made = await page.person.post("/v1/users", body, once=page.form.get("once", ""))
+    made = await page.person.post("/v1/users", body, once=page.once)
     return show_one_time_password(page, made["user"])
 
 
 @_PEOPLE.form("/invitations")
 async def invite(page: InjectedPage) -> PageResponse:
     """Invite an e-mail address, and show the code to hand over."""
-    body = {"email": page.form.get("email", "").strip(), "role": page.form.get("role", "member")}
-    path, once = f"{page.fill(_ONE_API)}/invitations", page.form.get("once", "")
-    made = await page.person.post(path, body, once=once)
+    body = {"email": page.text("email"), "role": page.form.get("role", "member")}
+    path = f"{page.fill(_ONE_API)}/invitations"
+    made = await page.person.post(path, body, once=page.once)
     organization = (await page.person.get(page.fill(_ONE_API)))["organization"]
     return page.show(
         "invitation.html",
         organization=organization,
         invitation=made["invitation"],
-        registry_url=page.console.settings.url,
     )
 
 
-@get([f"{_ONE}/users", f"{_ONE}/invitations"], opt=_PERSON)
-async def leave_secret(page: InjectedPage) -> PageResponse:
-    """Redirect a browser that reloads a page with a secret, which is shown only once."""
-    return page.go(page.fill(_ONE))
+leave_secret = leaving([f"{_ONE}/users", f"{_ONE}/invitations"], _ONE, _PERSON)
 
 
 @post(f"{_ONE}/invitations/{{invitation:str}}/delete", opt=_PERSON)
@@ -145,9 +139,7 @@ async def revoke_invitation(page: InjectedPage) -> PageResponse:
 
 def show_one_time_password(page: PageRequest, user: dict[str, Any]) -> PageResponse:
     """Show a person's new password, which cannot be shown again."""
-    back = page.fill(_ONE)
-    url = page.console.settings.url
-    return page.show("one_time_password.html", user=user, back=back, registry_url=url)
+    return page.show("one_time_password.html", user=user, back=page.fill(_ONE))
 
 
 @_ONE_MEMBER.form("/role")
@@ -172,15 +164,12 @@ async def reset_password(page: InjectedPage) -> PageResponse:
             "The person's sessions end at once. The next page shows a one-time password, once.",
             "Reset the password",
         )
-    path, once = page.fill(f"{_USER_API}/reset-password"), page.form.get("once", "")
-    made = await page.person.post(path, once=once)
+    path = page.fill(f"{_USER_API}/reset-password")
+    made = await page.person.post(path, once=page.once)
     return show_one_time_password(page, made["user"])
 
 
-@get(f"{_MEMBER}/password", opt=_PERSON)
-async def leave_password(page: InjectedPage) -> PageResponse:
-    """Redirect a browser that reloads the page of a new password, which is shown only once."""
-    return page.go(page.fill(_MEMBER))
+leave_password = leaving(f"{_MEMBER}/password", _MEMBER, _PERSON)
 
 
 @_ONE_MEMBER.form("/remove")

@@ -28,11 +28,11 @@ def parse_document(written: str, field: str = "document") -> dict[str, Any]:
 
 
 FIND: Final = "find"
-"""The query parameter or form field with the words to search for."""
+"""Name of the query parameter, and form field, with the words to search for."""
 
 
 class PolicyVocabulary(NamedTuple):
-    """Actions and resource types that match the words of a search."""
+    """Actions and resource types that match a search, and all conditions and principals."""
 
     actions: Sequence[dict[str, Any]]
     resources: Sequence[dict[str, Any]]
@@ -52,7 +52,7 @@ async def read_vocabulary(page: PageRequest) -> PolicyVocabulary:
 
 
 def matches(find: str, *texts: str) -> bool:
-    """Return True if the texts contain each word of `find`, ignoring case."""
+    """Return True if the texts together contain each word of `find`, ignoring case."""
     whole = " ".join(texts).lower()
     return all(word in whole for word in find.lower().split())
 
@@ -92,7 +92,7 @@ async def _show(page: PageRequest, refusal: FormRefusal = NO_REFUSAL) -> PageRes
     revision = str(policy["revision"])
     page.want_rights_on(policy["crn"])
     path = f"{page.fill(_ONE_API)}/attachments"
-    found = await unless_refused(page.api.get(path, marker=page.query.get("marker"), limit=_PAGE))
+    found = await unless_refused(page.api.get(path, marker=page.marker, limit=_PAGE))
     return page.show(
         "account_policy.html",
         policy=policy,
@@ -115,7 +115,7 @@ show_account_policy = _POLICY.get()
 @get(POLICIES)
 async def list_account_policies(page: InjectedPage) -> PageResponse:
     """List the policies by name."""
-    found = await page.api.get(_API, marker=page.query.get("marker"), limit=_PAGE)
+    found = await page.api.get(_API, marker=page.marker, limit=_PAGE)
     return page.show("account_policies.html", policies=found["policies"], meta=found["meta"])
 
 
@@ -129,18 +129,16 @@ async def begin_policy(page: InjectedPage) -> PageResponse:
 @_NEW.form()
 async def create_policy(page: InjectedPage) -> PageResponse:
     """Create a policy from a template or a document; with ``search`` in the form, only search."""
-    form = page.form
-    if "search" in form:
+    if "search" in page.form:
         return await _new(page)
     body: dict[str, Any] = {
-        "name": form.get("name", "").strip(),
-        "description": form.get("description", "").strip(),
+        "name": page.text("name"),
+        "description": page.text("description"),
     }
-    if form.get("template"):
-        names = form.get("names", "").replace(",", " ").split()
-        body["template"] = {"name": form["template"], "names": names}
+    if template := page.form.get("template"):
+        body["template"] = {"name": template, "names": page.words("names")}
     else:
-        body["document"] = parse_document(form.get("document", ""))
+        body["document"] = parse_document(page.form.get("document", ""))
     made = await page.api.post(_API, body)
     return page.go(
         f"{POLICIES}/{made['policy']['id']}",
@@ -155,7 +153,7 @@ async def save_account_policy(page: InjectedPage) -> PageResponse:
     if "search" in form:
         return await _show(page)
     document = parse_document(form.get("document", ""))
-    changes = {"document": document, "description": form.get("description", "").strip()}
+    changes = {"document": document, "description": page.text("description")}
     await page.api.change("PATCH", page.fill(_ONE_API), changes, revision=form.get("revision"))
     return page.go(page.fill(_ONE), "The policy was saved.")
 
@@ -187,7 +185,7 @@ _DECISIONS: Final = {
 
 @get(SIMULATOR)
 async def show_simulator(page: InjectedPage) -> PageResponse:
-    """Show the form; with a principal in the query, the decisions too. Nothing is changed."""
+    """Show the form; with a principal and a resource in the query, the decisions too."""
     asked = {
         "principal": page.query.get("principal", "").strip(),
         "actions": page.query.get("actions", " ".join(_ACTIONS)),
@@ -226,7 +224,7 @@ def _question(page: PageRequest, asked: dict[str, str]) -> dict[str, Any]:
 def principal_of(written: str, account: str) -> str:
     """Return the CRN of a principal written as a name; other text is returned unchanged.
 
-    A name is ``role/NAME``, ``service-account/NAME``, or alone the name of a service account.
+    A name is ``role/NAME``, ``service-account/NAME``, or just the name of a service account.
     """
     kind, _, name = written.rpartition("/")
     if kind in ("", "role", "service-account") and _NAME.fullmatch(name):
@@ -274,7 +272,7 @@ def attachment_handlers(
 
     @principal.form("/policies")
     async def attach(page: InjectedPage) -> PageResponse:
-        name, principal_id = page.form.get("policy", "").strip(), page.parameters[kind]
+        name, principal_id = page.text("policy"), page.parameters[kind]
         async for each in page.api.each("/v1/policies", "policies"):
             if each["name"] == name:
                 attached = {kind: principal_id}
@@ -327,8 +325,8 @@ async def read_templates(page: PageRequest) -> Sequence[dict[str, Any]]:
 async def create_with_rights(page: PageRequest, body: dict[str, Any]) -> str:
     """Create a role, with the policy that the form chooses, if any; return the role's id.
 
-    If the account has a policy with the same document, that is attached instead of a new one. If a
-    later step is refused, what was created is deleted again, as far as the session may.
+    If the account has a policy with the same document, that policy is attached instead of a new
+    one. If a later step is refused, role and policy are deleted again, if the session may do so.
 
     Raise `Refused` if ``/v1`` does not let the role or the policy be created, or the policy
     attached.
@@ -337,7 +335,7 @@ async def create_with_rights(page: PageRequest, body: dict[str, Any]) -> str:
     role_id, template = str(role["id"]), page.form.get("template", "")
     if not template:
         return role_id
-    names = page.form.get("names", "").replace(",", " ").split()
+    names = page.words("names")
     wanted = {
         "name": f"{role['name']}-{template}",
         "description": f"For the role {role['name']}.",
@@ -361,12 +359,12 @@ async def create_with_rights(page: PageRequest, body: dict[str, Any]) -> str:
 async def _find_same(
     page: PageRequest, template: str, names: Sequence[str], policy_name: str
 ) -> str | None:
-    """Return the id of a policy with a template's document, preferably of this name, or None.
+    """Return the id of a policy with the template's document, if possible named `policy_name`.
 
-    Also return None if the session may not read policies, or the template or a name is wrong: then
-    the creation reports that.
+    Return None if there is none, the session may not read policies, or the template or a name is
+    wrong: creating the policy then reports the error.
     """
-    if not names:  # without any, the templates are filled for all names
+    if not names:  # without names, /v1 fills the templates for all names
         return None
     same: dict[str, str] = {}
     try:

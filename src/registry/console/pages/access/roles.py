@@ -10,6 +10,7 @@ from litestar import post
 from cloudcore.commands.records import indented
 from registry.console.addresses import ACCOUNT_ROLES
 from registry.console.admission import Requires
+from registry.console.browser_request import is_whole_number
 from registry.console.control_plane import unless_refused
 from registry.console.form_refusals import NO_REFUSAL, OUTDATED, FormPage, FormRefusal, WrongInput
 from registry.console.page_request import InjectedPage, PageRequest, PageResponse
@@ -37,7 +38,7 @@ async def trust_principal(page: PageRequest, role_id: str, crn: str) -> None:
 
 
 _MOST = 200
-"""More than a role, or an organization, can have."""
+"""More groups than a role can have, and more providers than an organization can have."""
 
 
 class RoleGroups(NamedTuple):
@@ -55,7 +56,7 @@ class RoleGroups(NamedTuple):
 
 
 async def read_groups(page: PageRequest, role_id: str) -> RoleGroups:
-    """Read the groups of a role, and the providers of the account's organization."""
+    """Read the groups of a role, and the identity providers of the account's organization."""
     found = await unless_refused(page.api.get(_groups_api(role_id), limit=_MOST))
     assigned = None if found is None else found["group_assignments"]
     return RoleGroups(assigned, await unless_refused(_providers(page)))
@@ -69,8 +70,8 @@ async def assign_group(page: PageRequest, role_id: str) -> None:
     Raise `Refused` if ``/v1`` does not let the role be assigned, or the trust policy be changed.
     """
     body = {
-        "identity_provider": page.form.get("identity_provider", "").strip(),
-        "group": page.form.get("group", "").strip(),
+        "identity_provider": page.text("identity_provider"),
+        "group": page.text("group"),
     }
     made = (await page.api.post(_groups_api(role_id), body))["group_assignment"]
     if "trust" in page.form:
@@ -99,29 +100,29 @@ _ONE: Final = f"{ACCOUNT_ROLES}/{{role:str}}"
 _ONE_API: Final = f"{_API}/{{role}}"
 _KIND: Final = "role"
 _PERSON_IN_ROLE: Final = {"requires": Requires.PERSON_IN_ROLE}
-"""For routes that may show a role's page, on which owners choose among identity providers."""
+"""For routes that may show a role's page, where owners choose an identity provider."""
 _PAGE: Final = 50
 
 
 def _fields(page: PageRequest) -> dict[str, Any]:
     """Return the form fields of a role that can change.
 
-    Raise `WrongInput` if the trust policy is not a JSON object, or the session length not a number.
+    Raise `WrongInput` if the trust policy is not a JSON object, or the session length no number.
     """
-    seconds = page.form.get("seconds", "").strip()
-    if not (seconds.isascii() and seconds.isdigit() and len(seconds) <= 6):
+    seconds = page.text("seconds")
+    if not is_whole_number(seconds, 6):
         words = "The longest session is a number of seconds, from 3600 to 43200."
         raise WrongInput("trust_policy", words)
     return {
-        "description": page.form.get("description", "").strip(),
+        "description": page.text("description"),
         "max_session_seconds": int(seconds),
         "trust_policy": parse_document(page.form.get("trust_policy", ""), "trust_policy"),
     }
 
 
 async def _list(page: PageRequest, refusal: FormRefusal = NO_REFUSAL) -> PageResponse:
-    found = await page.api.get(_API, marker=page.query.get("marker"), limit=_PAGE)
-    # It names no person or program: the account's own need a policy that lets them assume the role.
+    found = await page.api.get(_API, marker=page.marker, limit=_PAGE)
+    # The example trusts the account: its people and programs need a policy to assume the role.
     account, actions = page.acting.account, ["iam:AssumeRole"]
     statement = {"effect": "allow", "principals": [account], "actions": actions}
     example = {"version": "1", "statements": [statement]}
@@ -139,9 +140,7 @@ async def _show(page: PageRequest, refusal: FormRefusal = NO_REFUSAL) -> PageRes
     role = (await page.api.get(page.fill(_ONE_API)))["role"]
     page.want_rights_on(role["crn"])
     path = f"{page.fill(_ONE_API)}/assignments"
-    assigned = await unless_refused(
-        page.api.get(path, marker=page.query.get("marker"), limit=_PAGE)
-    )
+    assigned = await unless_refused(page.api.get(path, marker=page.marker, limit=_PAGE))
     form = page.form
     return page.show(
         "account_role.html",
@@ -164,8 +163,8 @@ list_account_roles, show_role = _LIST.get(), _ROLE.get()
 
 @_LIST.form()
 async def create_role(page: InjectedPage) -> PageResponse:
-    """Create a role, with a ready-made policy if the form asks for one."""
-    body = {"name": page.form.get("name", "").strip(), **_fields(page)}
+    """Create a role, with a policy from a template if the form names one."""
+    body = {"name": page.text("name"), **_fields(page)}
     role_id = await create_with_rights(page, body)
     return page.go(f"{ACCOUNT_ROLES}/{role_id}", "The role was saved.")
 
@@ -174,7 +173,7 @@ async def create_role(page: InjectedPage) -> PageResponse:
 async def save_role(page: InjectedPage) -> PageResponse:
     """Change the description, the trust policy and the session length."""
     changes, drawn = _fields(page), page.form.get("drawn")
-    # /v1 has no condition for roles, so this misses a change within the same moment.
+    # /v1 has no conditional change of roles, so a change between these two calls is missed.
     if drawn and (await page.api.get(page.fill(_ONE_API)))["role"]["updated_at"] != drawn:
         return await _show(page, FormRefusal(409, OUTDATED))
     await page.api.change("PATCH", page.fill(_ONE_API), changes)
@@ -187,7 +186,7 @@ async def assign_role(page: InjectedPage) -> PageResponse:
 
     With ``trust`` in the form, the role's trust policy then admits the person.
     """
-    body = {"user": page.form.get("user", "").strip()}
+    body = {"user": page.text("user")}
     made = (await page.api.post(f"{page.fill(_ONE_API)}/assignments", body))["assignment"]
     if "trust" in page.form:
         await trust_principal(page, page.parameters[_KIND], made["user"]["crn"])

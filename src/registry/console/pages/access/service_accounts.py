@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from litestar import get, post
+from litestar import post
 
 from registry.console.addresses import SERVICE_ACCOUNTS
 from registry.console.control_plane import unless_refused
+from registry.console.form_refusals import leaving
 from registry.console.nouns.handlers import list_page, one_page
 from registry.console.nouns.noun_pages import (
     CREATED,
@@ -31,9 +32,9 @@ _ONE_API: Final = "/v1/service-accounts/{service_account}"
 
 
 def key_expiry(form: Mapping[str, str]) -> dict[str, str]:
-    """Return the field of a new key's expiry: the beginning of the chosen day (UTC).
+    """Return the field ``expires_at`` of a key: the beginning of the chosen day (UTC).
 
-    Return an empty object if no day was chosen.
+    Return an empty dict if no day was chosen.
     """
     day = form.get("expires", "").strip()
     return {"expires_at": f"{day}T00:00:00Z"} if day else {}
@@ -46,7 +47,7 @@ def show_new_key(page: PageRequest, key: Mapping[str, Any], back: str) -> PageRe
 
 
 async def _read_access(page: PageRequest, account: RecordJson) -> Mapping[str, Any]:
-    """Read a service account's keys and policies; they are None if the role may not list them."""
+    """Read a service account's keys and policies; either is None if the role may not list them."""
     keys = await unless_refused(page.api.get(f"{page.fill(_ONE_API)}/access-keys", limit=200))
     return {
         "keys": None if keys is None else keys["access_keys"],
@@ -102,18 +103,16 @@ SERVICE_ACCOUNT: Final = NounPages(
 
 @list_page(SERVICE_ACCOUNT).form()
 async def create_service_account(page: InjectedPage) -> PageResponse:
-    """Create a service account, with a ready-made policy and a key if the form asks for them."""
-    form = page.form
+    """Create a service account; a template in the form gives it a policy, ``key`` a key."""
     body: dict[str, Any] = {
-        "name": form.get("name", "").strip(),
-        "description": form.get("description", "").strip(),
+        "name": page.text("name"),
+        "description": page.text("description"),
     }
-    if form.get("template"):
-        names = form.get("names", "").replace(",", " ").split()
-        body["grants"] = [{"template": form["template"], "names": names}]
-    if "key" in form:
-        body["access_key"] = key_expiry(form)
-    made = await page.api.post(SERVICE_ACCOUNT.api, body, once=form.get("once", ""))
+    if template := page.form.get("template"):
+        body["grants"] = [{"template": template, "names": page.words("names")}]
+    if "key" in page.form:
+        body["access_key"] = key_expiry(page.form)
+    made = await page.api.post(SERVICE_ACCOUNT.api, body, once=page.once)
     there = f"{SERVICE_ACCOUNTS}/{made['service_account']['id']}"
     if "access_key" in made:
         return show_new_key(page, made["access_key"], there)
@@ -130,16 +129,12 @@ _KEY_API: Final = f"{_KEYS_API}/{{key}}"
 @_PROGRAM.form("/keys")
 async def create_key(page: InjectedPage) -> PageResponse:
     """Create a key, and show its secret."""
-    description = page.form.get("description", "").strip()
-    body = {"description": description, **key_expiry(page.form)}
-    made = await page.api.post(page.fill(_KEYS_API), body, once=page.form.get("once", ""))
+    body = {"description": page.text("description"), **key_expiry(page.form)}
+    made = await page.api.post(page.fill(_KEYS_API), body, once=page.once)
     return show_new_key(page, made["access_key"], page.fill(_ONE))
 
 
-@get(_KEYS)
-async def leave_new_key(page: InjectedPage) -> PageResponse:
-    """Redirect a browser that reloads the page of a new key to the service account."""
-    return page.go(page.fill(_ONE))
+leave_new_key = leaving(_KEYS, _ONE)
 
 
 @_PROGRAM.form("/keys/{key:str}/status")

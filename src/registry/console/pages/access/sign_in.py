@@ -33,7 +33,7 @@ _MAX_PATH: Final = 1000
 
 
 class _Begun(msgspec.Struct, frozen=True, array_like=True):
-    """A sign-in that was begun; the content of its own cookie."""
+    """A sign-in under way: the content of its cookie."""
 
     state: str
     verifier: str
@@ -50,7 +50,7 @@ def own_page(path: str) -> str:
 
 @get("/", opt={"requires": Requires.NOTHING})
 async def show_console(page: InjectedPage) -> PageResponse:
-    """Redirect from the root of a host to the console, from an image reference to its page."""
+    """Redirect from the root of a host to the console, or from an image reference to its page."""
     there = page_of_reference(page.path) or "/console"
     return page.go(f"{page.console.settings.console_url}{there}")
 
@@ -65,9 +65,9 @@ async def show_home(page: InjectedPage) -> PageResponse:
 async def begin(page: InjectedPage) -> PageResponse:
     """Redirect the browser to the sign-in page (RFC 7636).
 
-    The sign-in returns to the host of the console, and its cookie belongs to one host. So a browser
-    that used another host name is redirected there first, but only once: a proxy may hide the name
-    that the browser used.
+    The sign-in returns to the console's host, and its cookie belongs to one host. So a browser that
+    used another host name is redirected to the console's host first, but only once: a proxy may
+    hide which name the browser used.
     """
     auth_url, own_url = page.console.settings.auth_url, page.console.settings.own_url
     to = own_page(page.query.get("to", HOME))
@@ -128,7 +128,10 @@ async def _session(page: PageRequest, tokens: dict[str, str]) -> ConsoleSession:
 
 
 async def _choose(page: PageRequest, roles: list[dict[str, object]], to: str) -> PageResponse:
-    """Assume the person's only role (if it refuses, stay signed in), or redirect to a choice."""
+    """Assume the person's only role, or redirect to a choice.
+
+    The session is kept even if the role refuses the person.
+    """
     page.keep(page.session)
     if len(roles) != 1:
         return page.go(f"{ROLES}?{urlencode({'to': to})}")

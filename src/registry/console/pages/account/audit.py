@@ -16,7 +16,6 @@ from registry.console.admission import Requires
 from registry.console.control_plane import ControlPlaneClient, Refused, unless_refused
 from registry.console.page_request import InjectedPage, PageRequest, PageResponse
 
-_PAGE: Final = 50
 _FIELDS: Final = ("who", "action", "resource", "outcome", "since", "until")
 
 
@@ -35,7 +34,6 @@ async def show_organization_log(page: InjectedPage) -> PageResponse:
 async def _show(
     page: PageRequest, api: ControlPlaneClient, organization_id: str = ""
 ) -> PageResponse:
-    """Show the events of the account, or of an organization."""
     asked = {name: page.query.get(name, "").strip() for name in _FIELDS}
     wanted = {
         **asked,
@@ -43,10 +41,9 @@ async def _show(
         "since": _midnight(asked["since"]),
         "until": _midnight(asked["until"], days=1),
     }
-    marker = page.query.get("marker")
     refusal, events, older = "", [], ""
     try:
-        found = await api.get("/v1/audit-events", limit=_PAGE, marker=marker, **wanted)
+        found = await api.get("/v1/audit-events", limit=50, marker=page.marker, **wanted)
     except Refused as error:
         if error.status != 400:
             raise
@@ -69,7 +66,7 @@ async def _show(
 
 
 async def organizations_of(page: PageRequest, *roles: str) -> list[dict[str, Any]]:
-    """Return organizations in which the person has one of these roles, except the personal one."""
+    """Return the person's organizations with one of these roles, except the personal one."""
     found = await unless_refused(page.person.get("/v1/organizations", limit=200))
     every = [] if found is None else found["organizations"]
     return [each for each in every if each["role"] in roles and not each["is_personal"]]
@@ -79,6 +76,6 @@ def _midnight(date: str, *, days: int = 0) -> str:
     """Return midnight UTC of a date plus `days`; return other text unchanged."""
     try:
         day = datetime.strptime(date, "%Y-%m-%d").replace(tzinfo=UTC) + timedelta(days=days)
-    except (ValueError, OverflowError):  # `/v1` says what is wrong with it
+    except (ValueError, OverflowError):  # `/v1` reports what is wrong
         return date
     return day.isoformat()

@@ -13,11 +13,10 @@ from registry.console.page_request import InjectedPage, PageRequest, PageRespons
 
 _PATH: Final = f"{SETTINGS}/events"
 _API: Final = "/v1/event-rules"
-_PAGE: Final = 50
 
 
 async def _page(page: PageRequest, refusal: FormRefusal = NO_REFUSAL) -> PageResponse:
-    found = await page.api.get(_API, marker=page.query.get("marker"), limit=_PAGE)
+    found = await page.api.get(_API, marker=page.marker, limit=50)
     page.want_rights_on(*(rule["crn"] for rule in found["event_rules"]))
     families = page.console.event_types
     described = {every: f"{title}: everything" for every, (title, _) in families.items()}
@@ -41,11 +40,10 @@ list_rules = _LIST.get()
 @_LIST.form()
 async def create_rule(page: InjectedPage) -> PageResponse:
     """Create a rule from a form."""
-    form = page.form
     body = {
-        "topic": form.get("topic", "").strip(),
-        "event_types": chosen_types(page.console.event_types, form),
-        "repository_prefix": form.get("repository_prefix", "").strip(),
+        "topic": page.text("topic"),
+        "event_types": chosen_types(page.console.event_types, page.form),
+        "repository_prefix": page.text("repository_prefix"),
     }
     if not body["event_types"]:
         raise WrongInput("event_types", "Choose the events to send to the topic.")

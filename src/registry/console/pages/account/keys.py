@@ -1,4 +1,4 @@
-"""Keys of the account, and the card to bind an account or a repository to a key."""
+"""Keys of the account, and the part of a page that binds an account or a repository to a key."""
 
 from __future__ import annotations
 
@@ -27,11 +27,10 @@ FIELD: Final = "kms_key"
 """The field of the form that binds a key."""
 _SHOWN: Final = 20
 """Maximum number of bindings in the history on a page."""
-_MOST_KEYS: Final = 200
 
 
 class EncryptionCard(NamedTuple):
-    """What a page shows about the key that seals new blobs."""
+    """The part of a page about the key that seals new blobs."""
 
     binding: dict[str, Any]
     history: list[dict[str, Any]]
@@ -45,15 +44,15 @@ class EncryptionCard(NamedTuple):
 async def read_encryption_card(
     page: PageRequest, scope: str, refusal: FormRefusal = NO_REFUSAL
 ) -> EncryptionCard | None:
-    """Read the card of the account or a repository; None if the role may not read the binding.
+    """Read the card of an account or a repository; None if the role may not read the binding.
 
-    `scope` is the path of either on ``/v1``; `refusal` is about a form of the page.
+    `scope` is ``/v1`` or the repository's path on it; `refusal` is about a form of the page.
     """
     found = await unless_refused(page.api.get(f"{scope}/encryption-binding"))
     if found is None:
         return None
     past = await page.api.get(f"{scope}/encryption-bindings", limit=_SHOWN)
-    keys = await unless_refused(page.api.get("/v1/keys", state="enabled", limit=_MOST_KEYS))
+    keys = await unless_refused(page.api.get("/v1/keys", state="enabled", limit=200))
     return EncryptionCard(
         found["encryption_binding"],
         past["encryption_bindings"],
@@ -68,14 +67,14 @@ async def save_encryption_card(page: PageRequest, scope: str) -> None:
 
     Raise `Refused` if ``/v1`` refuses the change.
     """
-    path, key = f"{scope}/encryption-binding", page.form.get(FIELD, "").strip()
+    path, key = f"{scope}/encryption-binding", page.text(FIELD)
     if key:
         await page.api.change("PUT", path, {FIELD: key})
         return
     try:
         await page.api.change("DELETE", path)
     except Refused as error:
-        if error.status != 404:  # there may be none to end, as after a reload
+        if error.status != 404:  # the binding may be gone, as after a reload
             raise
 
 

@@ -6,6 +6,7 @@ import re
 from typing import Final
 
 from registry.console.addresses import SETTINGS
+from registry.console.browser_request import is_whole_number
 from registry.console.control_plane import Refused
 from registry.console.form_refusals import NO_REFUSAL, FormPage, FormRefusal, WrongInput
 from registry.console.page_request import InjectedPage, PageRequest, PageResponse
@@ -44,13 +45,12 @@ show_settings = _SETTINGS.get()
 @_SETTINGS.form()
 async def save_settings(page: InjectedPage) -> PageResponse:
     """Change the settings."""
-    form = page.form
-    written = form.get(_DAYS, "").strip()
-    lines = form.get(_PULLERS, "").splitlines()
+    written = page.text(_DAYS)
+    lines = page.form.get(_PULLERS, "").splitlines()
     patterns = [line.strip() for line in lines if line.strip()]
-    if not (written.isascii() and written.isdigit() and len(written) <= 4):
+    if not is_whole_number(written, 4):
         raise WrongInput(_DAYS, _NO_DAYS)
-    changes = {_DAYS: int(written), _PULLERS: patterns, _KEYS: _KEYS in form}
+    changes = {_DAYS: int(written), _PULLERS: patterns, _KEYS: _KEYS in page.form}
     try:
         await page.api.change("PATCH", _API, changes)
     except Refused as error:
@@ -62,7 +62,7 @@ async def save_settings(page: InjectedPage) -> PageResponse:
 
 @_SETTINGS.form("/encryption")
 async def save_encryption(page: InjectedPage) -> PageResponse:
-    """Bind the repositories without a key of their own to a key, or to none."""
+    """Set the account's default key, or remove it."""
     await save_encryption_card(page, "/v1")
     return page.go(SETTINGS, "Saved. It applies to what is pushed from now on.")
 
@@ -70,7 +70,7 @@ async def save_encryption(page: InjectedPage) -> PageResponse:
 def settings_refusal(error: Refused, patterns: list[str]) -> FormRefusal:
     """Return a refusal with the reason as a sentence.
 
-    The sentence quotes the refused pattern, since a form does not show the index in the error.
+    The sentence quotes the refused pattern: the index in the error means nothing in the form.
     """
     path = str(error.params.get("field", ""))
     if path == _DAYS:

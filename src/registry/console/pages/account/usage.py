@@ -10,6 +10,7 @@ from typing import Any, Final, NamedTuple
 
 from litestar import get
 
+from cloudcore.clock import MICROSECONDS
 from cloudcore.family import skus_of
 from cloudcore.metering.sku import Sku
 from registry.console.addresses import PEOPLE, SETTINGS, USAGE
@@ -20,9 +21,8 @@ from registry.console.pages.account.audit import organizations_of
 from registry.quotas import UNLIMITED
 
 _SPANS: Final = (1, 7, 30, 90)
-"""Days that a person can choose from; one is shown by hours."""
+"""Numbers of days that a person can choose; a single day is shown by hours."""
 _DEFAULT_DAYS: Final = 30
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _STEPS: Final = {"hour": timedelta(hours=1), "day": timedelta(days=1)}
 _FORMS: Final = {"hour": "%Y-%m-%d %H:%M", "day": "%Y-%m-%d"}
 _SCALE: Final = Decimal(10) ** 12
@@ -39,7 +39,7 @@ class SkuUsage(NamedTuple):
     cost: str
     """Empty if it costs nothing."""
     spans: Sequence[tuple[str, str]]
-    """Every hour or day, and the usage in it."""
+    """Each hour or day, and its usage."""
     points: Sequence[tuple[int, str]]
     """The height and text of each column of the plot."""
     accounts: Sequence[tuple[str, str]]
@@ -64,8 +64,8 @@ async def _show(
     written = page.query.get("days", "")
     days = next((each for each in _SPANS if str(each) == written), _DEFAULT_DAYS)
     step = "hour" if days == 1 else "day"
-    end = _EPOCH + timedelta(microseconds=page.console.sessions.now())
-    # As many whole hours or days as there are in the span, with the present one.
+    end = datetime.fromtimestamp(page.now / MICROSECONDS, UTC)
+    # The span ends with the current hour or day.
     first = _whole(end, step) - timedelta(days=days) + _STEPS[step]
     rows = [
         row
@@ -112,13 +112,12 @@ def _used(
     prices: Mapping[str, Mapping[str, str]],
 ) -> list[SkuUsage]:
     """Return the usage of each SKU, in the order of the price list."""
-    by_time: dict[str, defaultdict[datetime, Decimal]] = {}
-    by_account: dict[str, defaultdict[str, Decimal]] = {}
+    by_time: dict[str, dict[datetime, Decimal]] = defaultdict(lambda: defaultdict(Decimal))
+    by_account: dict[str, dict[str, Decimal]] = defaultdict(lambda: defaultdict(Decimal))
     for row in rows:
         sku, quantity = row["sku"], Decimal(row["quantity"])
-        of_sku = by_time.setdefault(sku, defaultdict(Decimal))
-        of_sku[datetime.fromisoformat(row["from"])] += quantity
-        by_account.setdefault(sku, defaultdict(Decimal))[row["account"]["name"]] += quantity
+        by_time[sku][datetime.fromisoformat(row["from"])] += quantity
+        by_account[sku][row["account"]["name"]] += quantity
     units = {row["sku"]: row["unit"] for row in rows}
     shown = []
     for sku in sorted(by_time, key=lambda name: ([*words, name].index(name), name)):
@@ -157,12 +156,9 @@ def _text(amount: Decimal) -> str:
     return text.rstrip("0").rstrip(".") if places else text
 
 
-_PAGE: Final = 100
-
-
 @get(f"{SETTINGS}/quotas")
 async def list_quotas(page: InjectedPage) -> PageResponse:
     """Show the quotas by name."""
-    found = await page.api.get("/v1/quotas", marker=page.query.get("marker"), limit=_PAGE)
+    found = await page.api.get("/v1/quotas", marker=page.marker, limit=100)
     shown = {"quotas": found["quotas"], "meta": found["meta"]}
     return page.show("quotas.html", **shown, unlimited=UNLIMITED)

@@ -11,6 +11,7 @@ import msgspec
 from litestar import get
 
 from registry.console.addresses import IMAGE
+from registry.console.browser_request import is_whole_number
 from registry.console.control_plane import Refused
 from registry.console.page_request import InjectedPage, PageRequest, PageResponse
 from registry.console.pages.repositories.image_rows import kind_of_image
@@ -57,9 +58,10 @@ def contents_of(manifest: bytes) -> ManifestContents:
 
 
 def raw_document(document: bytes) -> RawDocument:
-    """Return a document as a page shows it, indented unless that is too long.
+    """Return a document as a page shows it, indented unless that would be too long.
 
-    Indenting a deeply nested document can turn 64 KiB into 60 MB. So the length is computed first.
+    Indentation can turn a deeply nested document of 64 KiB into 60 MB, so its length is computed
+    first.
     """
     text, size = document[:MAX_SHOWN], len(document)
     is_indented = False
@@ -72,7 +74,7 @@ def raw_document(document: bytes) -> RawDocument:
 def indented_length(document: bytes) -> int:
     """Return an upper bound of a JSON document's length once indented.
 
-    White space in the document counts too. For invalid JSON the result means nothing.
+    White space in the document counts too. For invalid JSON, the result is meaningless.
     """
     length, depth, is_text, is_escaped = len(document), 0, False, False
     for byte in document:
@@ -97,7 +99,7 @@ def indented_length(document: bytes) -> int:
 
 
 def layers_of(manifest: ManifestContents, configuration: Mapping[str, Any] | None) -> list[Layer]:
-    """Return the layers, with build steps if the history has exactly one for each layer."""
+    """Return the layers, with their build steps if the history has exactly one step for each."""
     history = configuration["history"] if configuration else []
     steps = [step["created_by"] for step in history if not step["empty_layer"]]
     layers = manifest.layers or []
@@ -113,12 +115,12 @@ _MOST_LAYERS: Final = 20
 class Summary(NamedTuple):
     """The summary of an SBOM or attestation."""
 
-    format: str
+    format: str = ""
     """The format, such as ``SPDX``; empty if it is unknown."""
-    facts: Sequence[tuple[str, str]]
-    packages: Sequence[tuple[str, str, str]]
+    facts: Sequence[tuple[str, str]] = ()
+    packages: Sequence[tuple[str, str, str]] = ()
     """Name, version and licence of each package."""
-    subjects: Sequence[tuple[str, str]]
+    subjects: Sequence[tuple[str, str]] = ()
     """Name and digest of each thing that an attestation is about."""
 
 
@@ -127,7 +129,7 @@ async def show_attachment(page: InjectedPage) -> PageResponse:
     """Show a layer of an artifact."""
     digest = page.parameters["digest"]
     written = page.query.get("layer", "0")
-    layer = int(written) if written.isascii() and written.isdigit() and len(written) < 4 else 0
+    layer = int(written) if is_whole_number(written, 3) else 0
     repository = await read_repository(page)
     path = f"{api_path(page)}/images/{digest}"
     image = (await page.api.get(path))["image"]
@@ -161,21 +163,22 @@ def summary_of(content: bytes) -> Summary:
     try:
         return _summary(msgspec.json.decode(content))
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
-        return Summary("", (), (), ())
+        return Summary()
 
 
-def _summary(document: Mapping[str, Any]) -> Summary:
-    if "payload" in document and "payloadType" in document:  # DSSE envelope
-        inner = _summary(msgspec.json.decode(b64decode(document["payload"])))
-        count = len(document.get("signatures") or [])
-        return inner._replace(facts=[*inner.facts, ("Signatures", str(count))])
-    if "spdxVersion" in document:
-        return _spdx(document)
-    if document.get("bomFormat") == "CycloneDX":
-        return _cyclonedx(document)
-    if "predicateType" in document:
-        return _statement(document)
-    return Summary("", (), (), ())
+def _summary(document: Any) -> Summary:  # noqa: ANN401 - JSON
+    match document:
+        case {"payload": payload, "payloadType": _}:  # DSSE envelope
+            inner = _summary(msgspec.json.decode(b64decode(payload)))
+            count = len(document.get("signatures") or [])
+            return inner._replace(facts=[*inner.facts, ("Signatures", str(count))])
+        case {"spdxVersion": _}:
+            return _spdx(document)
+        case {"bomFormat": "CycloneDX"}:
+            return _cyclonedx(document)
+        case {"predicateType": _}:
+            return _statement(document)
+    return Summary()
 
 
 def _spdx(document: Mapping[str, Any]) -> Summary:
@@ -194,7 +197,7 @@ def _spdx(document: Mapping[str, Any]) -> Summary:
         ("Created", _text(created.get("created"))),
         ("Created by", ", ".join(map(_text, created.get("creators") or []))),
     ]
-    return Summary("SPDX", _given(facts), packages, ())
+    return Summary("SPDX", _given(facts), packages)
 
 
 def _cyclonedx(document: Mapping[str, Any]) -> Summary:
@@ -208,7 +211,7 @@ def _cyclonedx(document: Mapping[str, Any]) -> Summary:
         ("Name", _text((about.get("component") or {}).get("name"))),
         ("Created", _text(about.get("timestamp"))),
     ]
-    return Summary("CycloneDX", _given(facts), packages, ())
+    return Summary("CycloneDX", _given(facts), packages)
 
 
 def _licences(component: Mapping[str, Any]) -> str:
@@ -220,8 +223,7 @@ def _licences(component: Mapping[str, Any]) -> str:
 
 
 def _statement(document: Mapping[str, Any]) -> Summary:
-    predicate = document.get("predicate")
-    inner = _summary(predicate) if isinstance(predicate, dict) else Summary("", (), (), ())
+    inner = _summary(document.get("predicate"))
     subjects = [
         (
             _text(each.get("name")),

@@ -13,7 +13,12 @@ from registry.console.addresses import IMAGE, REPOSITORY
 from registry.console.control_plane import Refused, unless_refused
 from registry.console.page_request import InjectedPage, PageRequest, PageResponse
 from registry.console.pages.repositories.image_rows import ListedImage, row_of
-from registry.console.pages.repositories.repositories import api_path, path_of, read_repository
+from registry.console.pages.repositories.repositories import (
+    api_path,
+    path_of,
+    read_repository,
+    restore_images,
+)
 
 REASONS: Final[Mapping[str, str]] = {
     "tagged": "it has a tag",
@@ -27,7 +32,7 @@ REASONS: Final[Mapping[str, str]] = {
 async def read_preview(
     page: PageRequest, images_path: str, image: Mapping[str, Any]
 ) -> dict[str, Any] | None:
-    """Return the preview of deleting an index, or None if the page does not offer that.
+    """Return the preview of an index's deletion, or None if the page does not offer the deletion.
 
     The page offers it for an index of the caller's account that no other index lists, if one
     request can delete all children.
@@ -56,7 +61,7 @@ async def delete_with_children(page: InjectedPage) -> PageResponse:
         {"digests": named},
         force="true" if "force" in form else None,
     )
-    # An index is restored with the children that were deleted.
+    # Restoring an index also restores the children that were deleted with it.
     undo = path_of(page).image(page.parameters["digest"], "restore")
     return await show_outcome(page, outcome, undo)
 
@@ -69,7 +74,7 @@ async def show_outcome(
     *,
     may_force: bool = False,
 ) -> PageResponse:
-    """Show which images were deleted, and why others were not."""
+    """Show which images were deleted, and why others were not; `undo` is the path that restores."""
     return page.show(
         "index_deleted.html",
         200 if outcome["deleted"] else 409,
@@ -86,7 +91,7 @@ async def show_outcome(
 
 _PICKED: Final = re.compile(r"pick[.]([a-z0-9]+:[0-9a-f]+)")
 _MOST: Final = 25
-"""The most images of a selection: a page of the list."""
+"""Maximum number of selected images: those of one page of the list."""
 
 
 class Selected(NamedTuple):
@@ -125,10 +130,7 @@ async def delete_selection(page: InjectedPage) -> PageResponse:
 @post(f"{REPOSITORY}/images/restore")
 async def restore_selection(page: InjectedPage) -> PageResponse:
     """Restore the images that a form names."""
-    digests = page.form.get("digests", "").split()
-    outcome = await page.api.post(f"{api_path(page)}/images/restore", {"digests": digests})
-    for failure in outcome["failures"]:
-        raise Refused(409, failure["code"], failure["message"], page.request_id)
+    await restore_images(page, page.form.get("digests", "").split())
     return page.go(path_of(page).base, "The images are back.")
 
 

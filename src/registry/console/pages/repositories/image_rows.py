@@ -30,7 +30,7 @@ _KINDS: Final = (
     ("vuln", "Scan report"),
     ("scan", "Scan report"),
 )
-"""Kinds of artifacts, by a part of the artifact type; the first match counts."""
+"""Parts of artifact types and the kind of artifact they mean; the first match counts."""
 BY_TAG: Final = {".sig": "Signature", ".att": "Attestation", ".sbom": "SBOM", "": "Referrers list"}
 """Maps suffixes of the tags by which older clients attach artifacts to the kinds of artifacts."""
 
@@ -55,9 +55,9 @@ def kind_of(artifact_type: str) -> str:
 async def read_tree(
     page: PageRequest, images_path: str, digest: str
 ) -> tuple[list[AttachedArtifact], bool]:
-    """Read the tree of artifacts attached to an image; also return True if it is complete.
+    """Return the tree of artifacts attached to an image, and True if the tree is complete.
 
-    The tree is complete if it has all artifacts of the levels that are shown.
+    A complete tree has all artifacts down to the level `_DEPTH`.
     """
     budget = [_MOST]
     tree = await _read(page, images_path, digest, _DEPTH, budget)
@@ -84,7 +84,7 @@ async def _read(
 
 
 async def read_tagged(page: PageRequest, tags_path: str, digest: str) -> list[AttachedArtifact]:
-    """Read the artifacts that older clients attached, by tags made from the digest."""
+    """Return the artifacts that older clients attached to an image, by tags made of its digest."""
     prefix = digest.replace(":", "-")
     answer = await page.api.get(tags_path, prefix=prefix, limit=20)
     return [
@@ -122,13 +122,13 @@ class ListedImage(NamedTuple):
 
 
 class FoldedImages(NamedTuple):
-    """The rows of a page, and how many of its images are folded into others."""
+    """The rows of a page, and how many images are folded into other images' rows."""
 
     rows: list[ListedImage]
     parts: int
-    """Images that an index lists."""
+    """Number of folded images that an index lists."""
     attached: int
-    """Signatures and other artifacts that belong to an image."""
+    """Number of folded signatures and other artifacts that belong to an image."""
 
 
 def kind_of_image(image: Mapping[str, Any]) -> str:
@@ -148,7 +148,7 @@ def row_of(image: Mapping[str, Any]) -> ListedImage:
 
 
 def fold(images: Iterable[Mapping[str, Any]], *, everything: bool = False) -> FoldedImages:
-    """Return rows for the images that belong to no other image, or for all with `everything`."""
+    """Return rows for the images that belong to no other image; with `everything`, for all."""
     rows, parts, attached = [], 0, 0
     for image in images:
         own = [tag for tag in image["tags"] if not is_attached_tag(tag)]

@@ -31,11 +31,10 @@ from registry.console.pages.repositories.repositories import api_path, path_of, 
 from registry.oci.image_contents import ContentDescriptor
 from registry.oci.media_types import MANIFEST_TYPES
 
-_PAGE: Final = 25
 _CHILDREN: Final = 50
 _LAYERS: Final = 200
 _ANNOTATIONS: Final = 100
-"""Limits of what is shown of a manifest: showing all of a manifest of 4 MiB would take seconds."""
+"""These three limit what is shown of a manifest: showing all of 4 MiB would take seconds."""
 _STATUSES: Final = ("tagged", "untagged", "any")
 
 
@@ -51,10 +50,10 @@ class IndexEntry(NamedTuple):
 
 @get(REPOSITORY)
 async def list_images(page: InjectedPage) -> PageResponse:
-    """Show the images with their tags, newest first; untagged ones only on request.
+    """Show the images with their tags, newest first; untagged images only on request.
 
-    Children of indexes, signatures and the like are folded under the images they belong to, unless
-    the query has ``all``.
+    Children of indexes, signatures and other attached artifacts are folded into the rows of their
+    images, unless the query has ``all``.
     """
     query = page.query
     status = query.get("tag_status", "")
@@ -65,8 +64,8 @@ async def list_images(page: InjectedPage) -> PageResponse:
         f"{api_path(page)}/images",
         tag_status=status,
         tag_prefix=prefix,
-        marker=query.get("marker"),
-        limit=_PAGE,
+        marker=page.marker,
+        limit=25,
         include="relations",
     )
     folded = fold(found["images"], everything="all" in query)
@@ -203,15 +202,14 @@ async def delete_image(page: InjectedPage) -> PageResponse:
     outcome = await page.api.change("DELETE", f"{api_path(page)}/images/{digest}", force=force)
     here = path_of(page)
     undo = here.image(digest, "restore")
-    if outcome is not None:  # indexes lack it now
+    if outcome is not None:  # there are indexes that lack the image now
         deleted = {"deleted": [outcome["deleted"]]}
         return await image_deletion.show_outcome(page, deleted, undo)
     return page.go(
         here.tab("deleted"),
         "The image was deleted. What can be restored is listed here.",
         undo,
-        None,
-        "RestoreImage",
+        undo_action="RestoreImage",
     )
 
 
@@ -228,16 +226,14 @@ show_image = _IMAGE.get()
 @_IMAGE.form("/pins")
 async def put_pin(page: InjectedPage) -> PageResponse:
     """Pin an image for some days, or until the pin is removed."""
-    form = page.form
-    days = form.get("days", "").strip()
+    days = page.text("days")
     if days and not (days.isascii() and days.isdigit() and 1 <= int(days[:5]) <= _MOST_DAYS):
         raise WrongInput("days", _NO_DAYS)
-    end = page.console.sessions.now() + int(days) * _DAY if days else None
-    name = form.get("name", "").strip()
+    name = page.text("name")
     if not name or "/" in name:
         raise WrongInput("name", _NO_NAME)
-    expiry = {"expires_at": None if end is None else rfc3339(end)}
-    await page.api.change("PUT", _pin(page, name), expiry)
+    end = rfc3339(page.now + int(days) * _DAY) if days else None
+    await page.api.change("PUT", _pin(page, name), {"expires_at": end})
     return _shown(page, "The image is pinned: no lifecycle rule expires it.")
 
 

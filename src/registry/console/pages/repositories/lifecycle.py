@@ -13,6 +13,7 @@ from cloudcore.commands.records import indented
 from cloudcore.errors import InvalidInput
 from cloudcore.resource_names import parse_uuid
 from registry.console.addresses import REPOSITORY
+from registry.console.browser_request import is_whole_number
 from registry.console.control_plane import Refused, unless_refused
 from registry.console.form_refusals import (
     DELETED_TEXT,
@@ -73,7 +74,7 @@ def row_of(rule: Mapping[str, Any]) -> RuleRow:
 
 
 def rows_of(form: Mapping[str, str]) -> list[RuleRow]:
-    """Return the form's rows that have a rule, except those to be removed."""
+    """Return the form's rows that have a rule, except rows marked for removal."""
     numbers = sorted(int(found[1]) for name in form if (found := _ROW.fullmatch(name)))
     rows = [
         RuleRow(*(form.get(f"{name}-{number}", "").strip() for name in RuleRow._fields))
@@ -84,7 +85,7 @@ def rows_of(form: Mapping[str, str]) -> list[RuleRow]:
 
 
 def rule_of(row: RuleRow) -> dict[str, Any]:
-    """Convert a form row to a rule; raise `InvalidInput` if a number is malformed or not needed."""
+    """Convert a form row to a rule; raise `InvalidInput` for a malformed or superfluous number."""
     rule: dict[str, Any] = {
         "priority": _number(row.priority, "the priority of each rule"),
         "selector": row.selector,
@@ -121,7 +122,7 @@ def _is_prefix(entry: str) -> bool:
 
 
 def _number(text: str, what: str) -> int:
-    if not (text.isascii() and text.isdigit()) or len(text) > 10:
+    if not is_whole_number(text, 10):
         raise InvalidInput(f"{what[:1].upper()}{what[1:]} must be a whole number.")
     return int(text)
 
@@ -164,17 +165,19 @@ async def _page(
     found: dict[str, Any] | None = None,
     spare: int = 1,
 ) -> PageResponse:
-    """Return the page, with the draft or else the saved policy in the form, and the latest runs."""
+    """Return the page, with the draft or else the saved policy in the form, and the latest runs.
+
+    `found` is a preview to show; `spare` is the number of empty rows in the form.
+    """
     path = f"{api_path(page)}/lifecycle-policy"
     repository = await read_repository(page)
+    policy, is_hidden = None, False
     try:
         policy = (await page.api.get(path))["lifecycle_policy"]
     except Refused as error:
         if error.status not in (403, 404):
             raise
-        policy, is_hidden = None, error.status == 403
-    else:
-        is_hidden = False
+        is_hidden = error.status == 403
     runs = await unless_refused(page.api.get(f"{path}/runs", limit=10))
     saved = [_shortened(rule) for rule in policy["rules"]] if policy else []
     revision = "" if is_hidden else str(policy["revision"] if policy else 0)
@@ -248,7 +251,7 @@ async def delete_policy(page: InjectedPage) -> PageResponse:
 
 @post(f"{_PATH}/run")
 async def start_run(page: InjectedPage) -> PageResponse:
-    """Run the saved policy now, if it still is the one that was previewed."""
+    """Run the saved policy now, if it still has the revision that was previewed."""
     revision = page.form.get("revision", "")
     if not (revision.isascii() and revision.isdigit()):
         raise InvalidInput("preview the policy first, and run it from its preview")
@@ -321,7 +324,7 @@ async def _deleted_by(
 
 
 def _is_back(failure: dict[str, Any]) -> bool:
-    """Return True if restoring failed since the image was already restored with its index."""
+    """Return True if an image was not restored because its index had already brought it back."""
     return str(failure["message"]).endswith(" is not deleted")
 
 
@@ -332,7 +335,7 @@ async def leave_preview(page: InjectedPage) -> PageResponse:
 
 
 async def _show_refused(page: PageRequest, draft: Draft, error: Refused) -> PageResponse:
-    """Show the form with the reason why its rules were refused; raise other errors than 400."""
+    """Show the form with the reason why its rules were refused; raise an `error` other than 400."""
     if error.status != 400:
         raise error
     return await _page(page, FormRefusal(400, error.message), draft=draft)

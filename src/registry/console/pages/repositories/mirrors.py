@@ -8,6 +8,7 @@ from typing import Any, Final
 from litestar import post
 
 from registry.console.addresses import SETTINGS
+from registry.console.browser_request import is_whole_number
 from registry.console.form_refusals import NO_REFUSAL, FormPage, FormRefusal, WrongInput
 from registry.console.page_request import InjectedPage, PageRequest, PageResponse
 
@@ -15,16 +16,14 @@ _PATH: Final = f"{SETTINGS}/mirrors"
 _ONE: Final = f"{_PATH}/{{rule:str}}"
 _API: Final = "/v1/pull-through-cache-rules"
 _ONE_API: Final = f"{_API}/{{rule}}"
-_MOST: Final = 200
-"""More than an account can have."""
 _NUMBERS: Final = ("tag_ttl_seconds", "negative_ttl_seconds")
 _LIMITS: Final = ("keep_unpulled_days", "max_bytes")
-"""Numbers that may be empty: there is no limit then."""
+"""Fields with numbers that may be empty, for no limit."""
 _DIGITS: Final = 19
 
 
 async def _list(page: PageRequest, refusal: FormRefusal = NO_REFUSAL) -> PageResponse:
-    found = await page.api.get(_API, limit=_MOST)
+    found = await page.api.get(_API, limit=200)  # an account has fewer
     rules = found["pull_through_cache_rules"]
     return page.show("mirrors.html", rules=rules, base=_PATH, refusal=refusal)
 
@@ -53,7 +52,7 @@ list_mirrors, show_mirror = _LIST.get(), _MIRROR.get()
 @_LIST.form()
 async def create_mirror(page: InjectedPage) -> PageResponse:
     """Create a rule, and redirect to its page."""
-    fields = {**mirror_fields(page.form), "prefix": page.form.get("prefix", "").strip()}
+    fields = {**mirror_fields(page.form), "prefix": page.text("prefix")}
     made = await page.api.post(_API, fields)
     return page.go(
         f"{_PATH}/{made['pull_through_cache_rule']['id']}",
@@ -63,7 +62,7 @@ async def create_mirror(page: InjectedPage) -> PageResponse:
 
 @_MIRROR.form()
 async def save_mirror(page: InjectedPage) -> PageResponse:
-    """Change a rule; without a new secret in the form, the rule keeps its credential."""
+    """Change a rule; the credential stays, unless the form has a secret or ``no_credential``."""
     form = page.form
     changes = {**mirror_fields(form), "enabled": "disabled" not in form}
     if "no_credential" in form:
@@ -75,7 +74,7 @@ async def save_mirror(page: InjectedPage) -> PageResponse:
 @_MIRROR.form("/test")
 async def probe_mirror(page: InjectedPage) -> PageResponse:
     """Ask the upstream, and show its answer."""
-    repository, _, tag = page.form.get("image", "").strip().partition(":")
+    repository, _, tag = page.text("image").partition(":")
     asked = {"repository": repository, "tag": tag or "latest"} if repository else None
     probed = await page.api.change("POST", f"{page.fill(_ONE_API)}/test", asked)
     return await _show(page, probed=probed)
@@ -89,7 +88,7 @@ async def delete_mirror(page: InjectedPage) -> PageResponse:
 
 
 def mirror_fields(form: Mapping[str, str]) -> dict[str, Any]:
-    """Return the form fields of a rule that can change; a credential only if one was entered.
+    """Return the changeable fields of a rule in the form; a credential only if one was entered.
 
     Raise `WrongInput` if a number field has no whole number.
     """
@@ -98,7 +97,7 @@ def mirror_fields(form: Mapping[str, str]) -> dict[str, Any]:
     }
     for name in (*_NUMBERS, *_LIMITS):
         text = form.get(name, "").strip()
-        if text and not (text.isascii() and text.isdigit() and len(text) <= _DIGITS):
+        if text and not is_whole_number(text, _DIGITS):
             raise WrongInput("", "Seconds, days and bytes are whole numbers.")
         if text:
             fields[name] = int(text)

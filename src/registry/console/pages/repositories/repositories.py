@@ -33,7 +33,7 @@ def api_path(page: PageRequest) -> str:
 
 
 async def read_repository(page: PageRequest, *, is_changed: bool = False) -> dict[str, Any]:
-    """Return the request's repository; read it again, with new counts, if it `is_changed`."""
+    """Return the request's repository; if `is_changed`, read its record and counts again."""
     if page.repository is not None and not is_changed:
         return dict(page.repository)
     answer: dict[str, Any] = await page.api.get(api_path(page))
@@ -49,8 +49,8 @@ _PAGE: Final = 50
 async def list_repositories(page: InjectedPage) -> PageResponse:
     """Show the repositories, or those whose names begin with a prefix.
 
-    This is the first page after the sign-in: a role that may list no repositories is redirected to
-    a list that it may read.
+    This is the first page after the sign-in, so a role that may list no repositories is redirected
+    to the first list in the menu that it may read.
     """
     try:
         return await _page(page)
@@ -89,31 +89,28 @@ async def create_repository(page: InjectedPage) -> PageResponse:
 async def delete_repository(page: InjectedPage) -> PageResponse:
     """Delete a repository with its images and tags."""
     await page.api.change("DELETE", api_path(page), force="true")
-    undo = path_of_id(page.parameters["repository"]).tab("restore")  # its name is free now
+    undo = path_of_id(page.parameters["repository"]).tab("restore")  # the name is free now
     return page.go(
         f"{HOME}/deleted",
         "The repository was deleted. What can be restored is listed here.",
         undo,
-        None,
-        "RestoreRepository",
+        undo_action="RestoreRepository",
     )
 
 
 async def _page(page: PageRequest, refusal: FormRefusal = NO_REFUSAL) -> PageResponse:
-    query = page.query
-    prefix, marker = query.get("prefix", "").strip(), query.get("marker")
+    prefix = page.query.get("prefix", "").strip()
+    is_partial, prefixes = False, []
     try:
         found = await page.api.get(
-            "/v1/repositories", name_prefix=prefix, marker=marker, limit=_PAGE
+            "/v1/repositories", name_prefix=prefix, marker=page.marker, limit=_PAGE
         )
     except Refused as error:
-        if marker or not await _is_shown(page, error, prefix):
+        if page.marker or not await _is_shown(page, error, prefix):
             raise
         found = {"repositories": [], "meta": None}
         is_partial = error.status == 403
         prefixes = error.params.get("name_prefixes", [])
-    else:
-        is_partial, prefixes = False, []
     return page.show(
         "repositories.html",
         repositories=found["repositories"],
@@ -127,9 +124,9 @@ async def _page(page: PageRequest, refusal: FormRefusal = NO_REFUSAL) -> PageRes
 
 
 async def _is_shown(page: PageRequest, error: Refused, prefix: str) -> bool:
-    """Return True if the error only means that the page has no repositories to show.
+    """Return True if the error only means that the list is empty.
 
-    Either no valid name begins with `prefix`, or the role may list only other prefixes.
+    Either no valid name begins with `prefix`, or the role may only list names with other prefixes.
     """
     if error.status == 403:
         return (await page.rights()).may_some(_LIST)
@@ -139,9 +136,7 @@ async def _is_shown(page: PageRequest, error: Refused, prefix: str) -> bool:
 @get(f"{HOME}/deleted")
 async def list_deleted_repositories(page: InjectedPage) -> PageResponse:
     """Show the deleted repositories of the account."""
-    found = await page.api.get(
-        "/v1/repositories/deleted", marker=page.query.get("marker"), limit=_PAGE
-    )
+    found = await page.api.get("/v1/repositories/deleted", marker=page.marker, limit=_PAGE)
     page.want_rights_on(*(each["crn"] for each in found["repositories"]))
     return page.show(
         "deleted_repositories.html", repositories=found["repositories"], meta=found["meta"]
@@ -159,10 +154,9 @@ async def restore_repository(page: InjectedPage) -> PageResponse:
 async def list_contents(page: InjectedPage) -> PageResponse:
     """Show the deleted images and tags of a repository."""
     path = api_path(page)
-    query = page.query
     repository = await read_repository(page)
-    images = await page.api.get(f"{path}/images/deleted", marker=query.get("marker"), limit=_PAGE)
-    tags = await page.api.get(f"{path}/deleted-tags", marker=query.get("tags"), limit=_PAGE)
+    images = await page.api.get(f"{path}/images/deleted", marker=page.marker, limit=_PAGE)
+    tags = await page.api.get(f"{path}/deleted-tags", marker=page.query.get("tags"), limit=_PAGE)
     return page.show(
         "deleted.html",
         repository=repository,
@@ -173,19 +167,21 @@ async def list_contents(page: InjectedPage) -> PageResponse:
     )
 
 
+async def restore_images(page: PageRequest, digests: list[str]) -> list[dict[str, Any]]:
+    """Return the images that were restored; raise `Refused` if one could not be."""
+    outcome = await page.api.post(f"{api_path(page)}/images/restore", {"digests": digests})
+    for failure in outcome["failures"]:
+        raise Refused(409, failure["code"], failure["message"], page.request_id)
+    restored: list[dict[str, Any]] = outcome["restored"]
+    return restored
+
+
 @post(f"{IMAGE}/restore")
 async def restore_image(page: InjectedPage) -> PageResponse:
     """Restore an image, with its tags except those that are in use again."""
-    outcome = await page.api.post(
-        f"{api_path(page)}/images/restore", {"digests": [page.parameters["digest"]]}
-    )
-    for failure in outcome["failures"]:
-        raise Refused(409, failure["code"], failure["message"], page.request_id)
-    restored = outcome["restored"][-1]["digest"]  # the children of an index come before it
-    return page.go(path_of(page).image(restored), "The image is back.")
-
-
-_FOUND: Final = 100
+    restored = await restore_images(page, [page.parameters["digest"]])
+    digest = restored[-1]["digest"]  # the children of an index come before it
+    return page.go(path_of(page).image(digest), "The image is back.")
 
 
 @get("/console/search")
@@ -197,7 +193,7 @@ async def search(page: InjectedPage) -> PageResponse:
     if text:
         try:
             found = await page.api.get(
-                "/v1/repositories/search", text=text, marker=page.query.get("marker"), limit=_FOUND
+                "/v1/repositories/search", text=text, marker=page.marker, limit=100
             )
         except Refused as error:
             if error.status not in (400, 403):

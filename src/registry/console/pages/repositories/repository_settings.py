@@ -54,10 +54,9 @@ show_settings = _SETTINGS.get()
 @_SETTINGS.form()
 async def save_settings(page: InjectedPage) -> PageResponse:
     """Change the description, and whether tags can move."""
-    form = page.form
     changes = {
-        "description": form.get("description", "").strip() or None,
-        "tag_mutability": "immutable" if "immutable" in form else "mutable",
+        "description": page.text("description") or None,
+        "tag_mutability": "immutable" if "immutable" in page.form else "mutable",
     }
     await page.api.change("PATCH", api_path(page), changes)
     return page.go(path_of(page).tab("settings"), "The settings were saved.")
@@ -65,7 +64,7 @@ async def save_settings(page: InjectedPage) -> PageResponse:
 
 @_SETTINGS.form("/encryption")
 async def save_encryption(page: InjectedPage) -> PageResponse:
-    """Bind the repository to a key, or to none of its own."""
+    """Bind the repository to a key, or remove its binding."""
     await save_encryption_card(page, api_path(page))
     return page.go(
         path_of(page).tab("settings"), "Saved. It applies to what is pushed from now on."
@@ -80,7 +79,7 @@ async def start_rewrap(page: InjectedPage) -> PageResponse:
 
 
 async def _last_rewrap(page: PageRequest) -> dict[str, Any] | None:
-    """Read the last run that moved blobs to the key; None if there is none, or it is hidden."""
+    """Return the last run that moved blobs to the key; None if there is none, or it is hidden."""
     path = f"{api_path(page)}/encryption-binding/rewrap/runs"
     found = await unless_refused(page.api.get(path, limit=1))
     return found["runs"][0] if found and found["runs"] else None
@@ -99,9 +98,9 @@ async def make_private(page: InjectedPage) -> PageResponse:
 
 
 async def _change_visibility(page: PageRequest, *, is_public: bool) -> PageResponse:
-    """Change the policy if the form confirms the shown revision; else show the change.
+    """Show how the policy would change; if the form confirms the change, make it.
 
-    Raise `Conflict` if the policy has changed since it was shown.
+    Raise `Conflict` if the policy has changed since the change was shown.
     """
     repository = await read_repository(page)
     policy = await _read_policy(page)
@@ -144,14 +143,14 @@ def _changed() -> Conflict:
 
 
 def with_public_pull(document: Mapping[str, Any] | None) -> Document:
-    """Add a statement that lets everyone pull to a policy; the rest is unchanged."""
+    """Return the policy with one more statement, which lets everyone pull."""
     if document is None:
         return {"version": "1", "statements": [_PUBLIC]}
     return {**document, "statements": [*document["statements"], _PUBLIC]}
 
 
 def without_public_pull(document: Mapping[str, Any] | None) -> Document | None:
-    """Remove everything allowed to everyone from a policy; return None if nothing is left."""
+    """Return the policy without what it allows to everyone, or None if nothing is left."""
     if document is None:
         return None
     left = []

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Any, Final
 
 from litestar import get, post
 
+from cloudcore.clock import MICROSECONDS
+from cloudcore.wire import rfc3339
 from registry.console.addresses import REPOSITORY
 from registry.console.control_plane import unless_refused
 from registry.console.page_request import InjectedPage, PageRequest, PageResponse
@@ -40,14 +42,13 @@ async def show_repository(page: InjectedPage) -> PageResponse:
 
 _PATH: Final = "/console/storage/collection"
 _API: Final = "/v1/garbage-collection"
-_PAGE: Final = 20
 
 
 @get(_PATH)
 async def show_collection(page: InjectedPage) -> PageResponse:
     """Show the stages of garbage collection, and the runs, newest first."""
     found = await page.api.get(_API)
-    runs = await page.api.get(f"{_API}/runs", marker=page.query.get("marker"), limit=_PAGE)
+    runs = await page.api.get(f"{_API}/runs", marker=page.marker, limit=20)
     usage = await unless_refused(page.api.get("/v1/storage-usage"))
     return page.show(
         "garbage_collection.html",
@@ -66,12 +67,10 @@ async def collect(page: InjectedPage) -> PageResponse:
 
 
 _SPANS: Final = (30, 90, 366)
-"""Days that a person can choose from."""
-_GROWN: Final = 10
+"""Numbers of days that a person can choose."""
 _STALE_DAYS: Final = 90
 MEASURED_SECONDS: Final = 6 * 3600
-"""Seconds between two measurements, which begin at multiples of this number since the epoch."""
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+"""Seconds between two measurements; they begin at multiples of this number since the epoch."""
 
 
 @get("/console/overview")
@@ -92,7 +91,7 @@ async def show_overview(page: InjectedPage) -> PageResponse:
     if rights.may_all("registry:DescribeRepositories"):
         marker = page.query.get("stale")
         path = "/v1/repositories/stale"
-        stale = await page.api.get(path, days=_STALE_DAYS, limit=_GROWN, marker=marker)
+        stale = await page.api.get(path, days=_STALE_DAYS, limit=10, marker=marker)
     return page.show(
         "overview.html",
         days=days,
@@ -110,15 +109,15 @@ async def show_overview(page: InjectedPage) -> PageResponse:
 def _with_today(
     page: PageRequest, days: Sequence[Mapping[str, Any]], usage: Mapping[str, Any]
 ) -> list[Mapping[str, Any]]:
-    """Return the recorded days, with the current size as today's."""
+    """Return the recorded days, with the current size for today."""
     size = sum(each["size_bytes"] for each in usage["repositories"])
-    today = f"{_EPOCH + timedelta(microseconds=page.console.sessions.now()):%Y-%m-%d}"
+    today = rfc3339(page.now)[:10]
     pulls = sum(each["pulls"] for each in days if each["day"] == today)
     before = [each for each in days if each["day"] != today]
     return [*before, {"day": today, "size_bytes": size, "pulls": pulls}]
 
 
 def _next_measurement(page: PageRequest) -> str:
-    seconds = page.console.sessions.now() // 1_000_000
+    seconds = page.now // MICROSECONDS
     due = (seconds // MEASURED_SECONDS + 1) * MEASURED_SECONDS
-    return (_EPOCH + timedelta(seconds=due)).isoformat()
+    return datetime.fromtimestamp(due, UTC).isoformat()

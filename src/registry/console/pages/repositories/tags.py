@@ -8,6 +8,7 @@ from typing import Final
 from litestar import post
 
 from registry.console.addresses import REPOSITORY
+from registry.console.browser_request import is_whole_number
 from registry.console.control_plane import Refused, unless_refused
 from registry.console.form_refusals import NO_REFUSAL, FormPage, FormRefusal
 from registry.console.page_request import InjectedPage, PageRequest, PageResponse
@@ -21,10 +22,8 @@ _TAGS: Final = f"{REPOSITORY}/tags"
 _TAG: Final = f"{_TAGS}/{{tag:str}}"
 _PAGE: Final = 50
 _MOST_OF_READ: Final = 200
-_DIGITS: Final = 5
-"""A start number in the query has fewer digits."""
 _MOST_SORTED: Final = 1000
-"""The most tags that are read to sort them; more are shown in byte order, by pages."""
+"""Up to this number, all tags are read and sorted; more are shown in byte order, by pages."""
 _INLINE: Final = (400, 404, 409, 412)
 """Statuses of errors that are shown beside the form."""
 _MOVED: Final = "The tag was moved meanwhile. Look where it points now, and try again."
@@ -37,12 +36,12 @@ _NO_TAG: Final = (
 async def _list_page(
     page: PageRequest, refusal: FormRefusal = NO_REFUSAL, *, is_gone: bool = False
 ) -> PageResponse:
-    """Return the page with the tags, in natural order, or in byte order if there are many."""
+    """Return the page with the tags: sorted by name or time, or in byte order if there are many."""
     query = page.query
     prefix = query.get("prefix", "").strip()
     sort = "recent" if query.get("sort") == "recent" else "name"
     repository = await read_repository(page)
-    path, marker = f"{api_path(page)}/tags", query.get("marker")
+    path, marker = f"{api_path(page)}/tags", page.marker
     limit = _MOST_OF_READ if marker is None else _PAGE
     found = await page.api.get(path, prefix=prefix, marker=marker, limit=limit)
     is_sorted = marker is None and found["meta"]["total"] <= _MOST_SORTED
@@ -82,9 +81,8 @@ def _sorted(tags: list[dict[str, str]], sort: str) -> list[dict[str, str]]:
 def _page_of(
     tags: list[dict[str, str]], written: str
 ) -> tuple[list[dict[str, str]], dict[str, object]]:
-    """Return the page of sorted tags that begins at the number in `written`, and its `meta`."""
-    is_number = written.isascii() and written.isdigit() and len(written) < _DIGITS
-    start = int(written) if is_number else 0
+    """Return the page of sorted tags that begins at index `written`, and its paging metadata."""
+    start = int(written) if is_whole_number(written, 4) else 0
     end = start + _PAGE
     return tags[start:end], {"total": len(tags), "has_more": end < len(tags), "marker": str(end)}
 
@@ -95,7 +93,7 @@ async def _tag_page(
     """Return the page of a tag with its history, even if it was deleted."""
     path = f"{api_path(page)}/tags/{page.parameters['tag']}"
     repository = await read_repository(page)
-    history = await page.api.get(f"{path}/history", marker=page.query.get("marker"), limit=_PAGE)
+    history = await page.api.get(f"{path}/history", marker=page.marker, limit=_PAGE)
     found = await unless_refused(page.api.get(path))
     return page.show(
         "tag.html",
@@ -116,19 +114,19 @@ list_tags, show_tag = FormPage(_TAGS, _list_page).get(), FormPage(_TAG, _tag_pag
 async def put_tag(page: InjectedPage) -> PageResponse:
     """Point a tag to an image, named by digest or by another tag; ask before moving a tag.
 
-    If the form has the digest that the page showed for the tag, the tag moves only if it still
-    points there, so that nobody unknowingly undoes the change of another person.
+    If the form has the digest that the page showed for the tag, the tag moves only if it still has
+    that digest, so that nobody unknowingly undoes another person's change.
     """
     show = _tag_page if "tag" in page.parameters else _list_page
     form = page.form
-    name = page.parameters.get("tag") or form.get("tag", "").strip()
+    name = page.parameters.get("tag") or page.text("tag")
     if not is_tag(name):
         return await show(page, FormRefusal(400, _NO_TAG))
     path = f"{api_path(page)}/tags/{name}"
     was_there = await unless_refused(page.api.get(path))
     before = was_there["tag"]["digest"] if was_there else ""
     try:
-        digest = await _digest(page, form.get("target", "").strip())
+        digest = await _digest(page, page.text("target"))
         if was_there and before != digest and "confirmed" not in form:
             return await _ask(page, name, was_there["tag"], digest)
         await page.api.change("PUT", path, {"digest": digest}, if_match=form.get("was", ""))
@@ -136,7 +134,7 @@ async def put_tag(page: InjectedPage) -> PageResponse:
         if error.status not in _INLINE:
             raise
         words = _MOVED if error.status == 412 else error.sentence
-        is_gone = error.status == 404 and not is_tag(form.get("target", "").strip())
+        is_gone = error.status == 404 and not is_tag(page.text("target"))
         return await show(page, FormRefusal(error.status, words), is_gone=is_gone)
     there = path_of(page).tag(name)
     if not was_there:
@@ -148,8 +146,8 @@ async def put_tag(page: InjectedPage) -> PageResponse:
 async def _ask(page: PageRequest, name: str, tag: Mapping[str, str], digest: str) -> PageResponse:
     """Return the page that asks whether to move a tag.
 
-    Raise `Refused`: 412 if the tag is no longer where the page showed it, 400 or 404 if the
-    repository has no image `digest`.
+    Raise `Refused`: 412 if the tag has another digest than the page showed; 400 if `digest` is
+    malformed; 404 if the repository has no such image.
     """
     await page.require("PushImage")
     if page.form.get("was", tag["digest"]) != tag["digest"]:
@@ -166,7 +164,10 @@ async def _ask(page: PageRequest, name: str, tag: Mapping[str, str], digest: str
 
 
 async def _digest(page: PageRequest, target: str) -> str:
-    """Return `target` if it is a digest; if it is a tag, return the tag's digest."""
+    """Return the digest of the tag `target`; return other text unchanged.
+
+    Raise `Refused` (404) if there is no such tag.
+    """
     if not is_tag(target):
         return target
     try:
@@ -190,8 +191,7 @@ async def delete_tag(page: InjectedPage) -> PageResponse:
         here.tab("deleted"),
         "The tag was deleted; its image stays. What can be restored is listed here.",
         undo,
-        None,
-        "RestoreImage",
+        undo_action="RestoreImage",
     )
 
 

@@ -1,18 +1,19 @@
 """Draw the past and planned backups of a cluster on a timeline.
 
-The picture is made from responses of ``/v1``, and repeats the table beside it.
+The picture is made from responses of ``/v1``; the table beside it says the same.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Any, Final
 
 from markupsafe import Markup
 
+from cloudcore.clock import MICROSECONDS
 from cloudcore.databases.backups.cron import read_cron
-from cloudcore.wire import rfc3339
+from cloudcore.wire import moment_of, rfc3339
 
 MOST: Final = 200
 """Maximum number of backups that are drawn: the newest."""
@@ -24,14 +25,11 @@ _NAMES: Final = {"base": "Base", "incremental": "Incremental"}
 _AXIS: Final = 164
 _MIDDLE: Final = 560
 _FIRST_ENDS: Final = 320
-"""Where the words at the beginning of the axis end."""
+"""The x-coordinate where the words at the beginning of the axis end."""
 _LEGEND: Final = 216
 _LEGENDS: Final = (142, 270, 490, 610, 770)
-_SECOND: Final = 1_000_000
-_HOUR: Final = 3600 * _SECOND
+_HOUR: Final = 3600 * MICROSECONDS
 _PLANNED: Final = {"base_cron": "base", "incremental_cron": "incremental"}
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-_MICROSECOND: Final = timedelta(microseconds=1)
 
 _SVG: Final = Markup(
     '<svg class="map backups" viewBox="0 0 {} 236" role="img"'
@@ -68,7 +66,7 @@ _WORDS: Final = {
 
 
 def next_runs(cluster: Mapping[str, Any], now: int) -> Mapping[str, str]:
-    """Map each schedule's field to the time when it is next due."""
+    """Map the field of each schedule to the time of its next run."""
     given = cluster.get("schedule") or {}
     return {name: rfc3339(read_cron(cron).after(now)) for name, cron in given.items() if cron}
 
@@ -78,21 +76,21 @@ def window_of(
 ) -> tuple[str, str] | None:
     """Return the first and last time to which a cluster can be restored.
 
-    Times are in whole seconds, as people enter them. Return None if no backup has succeeded, or the
-    cluster is only registered.
+    Both are whole seconds, as people enter them. Return None if no backup has succeeded, or the
+    cluster runs elsewhere.
     """
     ends = [each["completed_at"] for each in backups if each["status"] == "succeeded"]
     ends = [each for each in ends if each]
     if cluster["type"] == "registered" or not ends:
         return None
-    first = -(-min(map(_moment, ends)) // _SECOND) * _SECOND
-    return rfc3339(first), rfc3339(max(now // _SECOND * _SECOND, first))
+    first = -(-min(map(_moment, ends)) // MICROSECONDS) * MICROSECONDS
+    return rfc3339(first), rfc3339(max(now // MICROSECONDS * MICROSECONDS, first))
 
 
 def backup_line(
     cluster: Mapping[str, Any], backups: Sequence[Mapping[str, Any]], now: int
 ) -> Markup | None:
-    """Return the picture; None if there is neither a backup nor a planned one."""
+    """Return the picture; None if there is neither a backup nor a planned backup."""
     drawn = backups[-MOST:]
     planned = {
         _PLANNED[name]: _moment(moment)
@@ -190,8 +188,8 @@ def _when(backup: Mapping[str, Any]) -> int:
 
 
 def _moment(text: str) -> int:
-    return (datetime.fromisoformat(text) - _EPOCH) // _MICROSECOND
+    return moment_of(datetime.fromisoformat(text))
 
 
 def _exact(moment: int) -> str:
-    return datetime.fromtimestamp(moment / _SECOND, UTC).strftime("%Y-%m-%d %H:%M UTC")
+    return datetime.fromtimestamp(moment / MICROSECONDS, UTC).strftime("%Y-%m-%d %H:%M UTC")

@@ -21,7 +21,6 @@ from registry.console.pages.services.clusters import (
 
 _ONE: Final = f"{CLUSTER.path_of_one}/backups/{{backup:str}}"
 _ONE_API: Final = f"{CLUSTER.api}/{{cluster}}/backups/{{backup}}"
-_MOST: Final = 200
 _RESTORING: Final = {"name": "restore_name", "bucket": "restore_bucket"}
 """Maps fields on ``/v1`` to fields of the form for a new cluster."""
 _MOMENT: Final = Input("target_time", "Moment", "instant", is_required=True)
@@ -50,8 +49,8 @@ _CLUSTER: Final = one_page(CLUSTER)
 @_CLUSTER.form("/backups")
 async def back_up(page: InjectedPage) -> PageResponse:
     """Request a backup now."""
-    kind, once = page.form.get("kind", ""), page.form.get("once", "")
-    await page.api.post(f"{api_of(page, CLUSTER)}/backups", {"kind": kind}, once=once)
+    body = {"kind": page.form.get("kind", "")}
+    await page.api.post(f"{api_of(page, CLUSTER)}/backups", body, once=page.once)
     return page.go(path_of(page, CLUSTER), "It is backed up after those that wait already.")
 
 
@@ -71,14 +70,14 @@ async def _show(page: PageRequest, refusal: FormRefusal = NO_REFUSAL) -> PageRes
 
 
 async def _read(page: PageRequest, record: RecordJson) -> Mapping[str, Any]:
-    """Read what pages of a backup show: the backup, and the incremental backups that need it.
+    """Return the template values of a backup: its record, and the incremental backups that need it.
 
-    The latter are empty if the role may not list backups.
+    The incremental backups are empty if the role may not list backups.
     """
     backup = (await page.api.get(page.fill(_ONE_API)))["backup"]
     needing = []
     if backup["kind"] == "base":
-        listed = page.api.get(f"{api_of(page, CLUSTER)}/backups", kind="incremental", limit=_MOST)
+        listed = page.api.get(f"{api_of(page, CLUSTER)}/backups", kind="incremental", limit=200)
         found = await unless_refused(listed)
         needing = (
             [each for each in found["backups"] if each["base_id"] == backup["id"]] if found else []
@@ -101,7 +100,7 @@ show_backup = _BACKUP.get()
 @_BACKUP.form("/verify")
 async def verify_backup(page: InjectedPage) -> PageResponse:
     """Verify a backup by restoring it into a temporary server."""
-    await page.api.post(f"{page.fill(_ONE_API)}/verify", once=page.form.get("once", ""))
+    await page.api.post(f"{page.fill(_ONE_API)}/verify", once=page.once)
     return page.go(page.fill(_ONE), "It is being proved. Load the page again in a while.")
 
 
@@ -126,7 +125,7 @@ async def restore_to_moment(page: InjectedPage) -> PageResponse:
 async def delete_backup(page: InjectedPage) -> PageResponse:
     """Ask whether to delete a backup; with ``confirmed`` in the form, delete it.
 
-    With ``cascade`` in the form, the backups that need it are deleted too.
+    With ``cascade`` in the form, backups that need this backup are deleted too.
     """
     record = await read_one(page, CLUSTER)
     wrong = NO_REFUSAL
@@ -153,7 +152,7 @@ async def _restore(
     asked = {**with_size(plain), **(given or {})}
     if not asked["size"]:
         del asked["size"]
-    made = await page.api.post(path, asked, once=page.form.get("once", ""))
+    made = await page.api.post(path, asked, once=page.once)
     new = made["cluster"]
     words = f"It is being restored from {record['name']}."
     return show_password(page, made["password"], f"{CLUSTER.path}/{new['id']}", words, new["name"])

@@ -44,7 +44,7 @@ class RelayedObject(Response[None]):
         """Return an ASGI application that relays the bytes."""
         is_get = self._method == "GET"
         fields = (b"range", b"if-range") if is_get else _OF_BODY
-        method = self._page.scope["method"] if is_get else self._method  # perhaps HEAD
+        method = self._page.scope["method"] if is_get else self._method  # may be HEAD
 
         async def relay(_scope: Scope, _receive: Receive, send: Send) -> None:
             await self._page.api.relay(
@@ -66,7 +66,6 @@ class RelayedObject(Response[None]):
             headers.append((b"content-disposition", named.encode()))
 
 
-_PAGE: Final = 50
 _FOLDER: Final = "/"
 
 
@@ -77,11 +76,11 @@ async def _read_objects(page: PageRequest, bucket: RecordJson) -> Mapping[str, A
     found: dict[str, Any] | None = None
     if rights.may("storage:ListObjects", crn):
         found = await page.api.get(
-            f"{_api(page)}/objects",
+            f"{api_of(page, BUCKET)}/objects",
             prefix=prefix,
             delimiter=_FOLDER,
-            marker=page.query.get("marker"),
-            limit=_PAGE,
+            marker=page.marker,
+            limit=50,
         )
     may_upload = rights.may("storage:PutObject", f"{crn}/*")
     return {
@@ -104,15 +103,11 @@ def _above(page: PageRequest, prefix: str) -> str:
 
 
 def _in_folder(page: PageRequest, prefix: str) -> str:
-    return f"{_path(page)}?{urlencode({'prefix': prefix})}" if prefix else _path(page)
-
-
-def _path(page: PageRequest) -> str:
-    return path_of(page, BUCKET)
-
-
-def _api(page: PageRequest) -> str:
-    return api_of(page, BUCKET)
+    return (
+        f"{path_of(page, BUCKET)}?{urlencode({'prefix': prefix})}"
+        if prefix
+        else path_of(page, BUCKET)
+    )
 
 
 _COLUMNS: Final = (
@@ -154,10 +149,10 @@ async def delete_bucket_object(page: InjectedPage) -> PageResponse:
             heading=Markup('Delete <span class="wraps">{}</span>?').format(key),
             words="The object cannot be had back.",
             button="Delete the object",
-            back=_path(page),
+            back=path_of(page, BUCKET),
             fields={"key": key},
         )
-    await page.api.change("DELETE", f"{_api(page)}/objects/{key}")
+    await page.api.change("DELETE", f"{api_of(page, BUCKET)}/objects/{key}")
     folder = key[: key.rfind(_FOLDER) + 1]
     return page.go(_in_folder(page, folder), "The object was deleted.")
 
@@ -167,10 +162,10 @@ async def download_object(page: InjectedPage) -> PageResponse:
     """Send an object as a file."""
     key = page.query.get("key", "")
     name = key.rstrip(_FOLDER).rpartition(_FOLDER)[2] or "object"
-    return RelayedObject(page, "GET", f"{_api(page)}/objects/{key}", name)
+    return RelayedObject(page, "GET", f"{api_of(page, BUCKET)}/objects/{key}", name)
 
 
 @put(f"{_ONE}/upload")
 async def upload_object(page: InjectedPage) -> PageResponse:
     """Store the body of the request as an object; a script of the page sends it."""
-    return RelayedObject(page, "PUT", f"{_api(page)}/objects/{page.query.get('key', '')}")
+    return RelayedObject(page, "PUT", f"{api_of(page, BUCKET)}/objects/{page.query.get('key', '')}")

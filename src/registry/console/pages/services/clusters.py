@@ -39,25 +39,13 @@ _BUCKET: Final = Input(
     "bucket", "Bucket for its backups", "code", "Without one, it has no backups.", longest=512
 )
 _SIZE: Final = (
-    Input(
-        "memory_mb", "Memory in MiB", "number", least=128, most=65_536, default=512, is_more=True
-    ),
-    Input(
-        "cpu_millis",
-        "Thousandths of a processor",
-        "number",
-        least=100,
-        most=64_000,
-        default=500,
-        is_more=True,
-    ),
+    Input("memory_mb", "Memory in MiB", "number", default=512, is_more=True),
+    Input("cpu_millis", "Thousandths of a processor", "number", default=500, is_more=True),
     Input(
         "disk_mb",
         "Disk in MiB",
         "number",
         "A server that has more is stopped.",
-        least=256,
-        most=1_048_576,
         default=10_240,
         is_more=True,
     ),
@@ -69,7 +57,7 @@ _REGISTERED: Final = (
     Input("username", "Role", "code", "It may read all, and replicate.", 63, is_required=True),
     Input("password", "Password", "secret", "It is sealed.", 1000, is_required=True),
     Input("register_bucket", "Bucket for its backups", "code", longest=512),
-    Input("port", "Port", "number", least=1, most=65_535, default=5432, is_more=True),
+    Input("port", "Port", "number", default=5432, is_more=True),
     Input("database", "Database", "code", longest=63, default="postgres", is_more=True),
     Input(
         "ca",
@@ -113,8 +101,6 @@ _SCHEDULE: Final = (
         "Base backups that stay",
         "number",
         "Older ones are deleted when the next has succeeded. Empty: all stay.",
-        least=1,
-        most=100,
     ),
 )
 _CRONS: Final = ("base_cron", "incremental_cron", "verify_cron")
@@ -153,7 +139,7 @@ def restore_inputs(record: RecordJson, window: tuple[str, str] | None = None) ->
 
 
 async def _read_panel(page: PageRequest, record: RecordJson) -> Mapping[str, Any]:
-    backups, now = await _read_backups(page), page.console.sessions.now()
+    backups, now = await _read_backups(page), page.now
     window = window_of(record, backups or (), now)
     schedule = {**(record.get("schedule") or {}), **(record.get("retention") or {})}
     restoring = () if window is None else restore_inputs(record, window)
@@ -278,7 +264,7 @@ async def register_cluster(page: InjectedPage) -> PageResponse:
 
 
 async def _send(page: PageRequest, body: Mapping[str, object]) -> PageResponse:
-    made = await page.api.post(CLUSTER.api, body, once=page.form.get("once", ""))
+    made = await page.api.post(CLUSTER.api, body, once=page.once)
     record = made["cluster"]
     there = f"{CLUSTER.path}/{record['id']}"
     if "password" not in made:

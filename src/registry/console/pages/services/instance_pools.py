@@ -1,4 +1,4 @@
-"""Instance pools, with their instances and the output of one."""
+"""Instance pools, with their instances and the output of one instance."""
 
 from __future__ import annotations
 
@@ -23,7 +23,6 @@ _STATES: Final = {
 _STATE: Final = Column("State", "status", "mark", _STATES, usual="active")
 _LOG_BYTES: Final = 16_384
 """Maximum bytes of output that a page shows."""
-_MOST: Final = 100
 _NOUN: Final = noun_of(
     instance_pool.INSTANCE_POOL,
     "An instance pool keeps instances of an image of this registry running.",
@@ -34,12 +33,12 @@ _SHOWN: Final = ("image", "image_digest", "node", "command", "memory_mb", "cpu_m
 
 
 async def _read_instances(page: PageRequest, _pool: RecordJson) -> Mapping[str, Any]:
-    """Read the pool's instances, and the output of the one that the query names.
+    """Read the pool's instances, and the output of the instance that the query names.
 
     The instances are None if the role may not list them.
     """
     path = f"{api_of(page, INSTANCE_POOL)}/instances"
-    found = await unless_refused(page.api.get(path, limit=_MOST))
+    found = await unless_refused(page.api.get(path, limit=100))
     instances = None if found is None else found["instances"]
     shown = {"instances": instances, "of_instance": "", "unread": ""}
     asked = page.query.get("logs", "")

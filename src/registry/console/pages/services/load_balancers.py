@@ -35,8 +35,6 @@ LOAD_BALANCER: Final = replace(
             "Proxies",
             "number",
             "So many share the address.",
-            least=1,
-            most=load_balancer.MOST_REPLICAS,
         ),
         TAGS,
     ),

@@ -1,4 +1,4 @@
-"""VPCs, internet gateways, route tables and security groups, with their changes."""
+"""VPCs, internet gateways, route tables and security groups: show and change them."""
 
 from __future__ import annotations
 
@@ -58,10 +58,8 @@ _ROUTING: Final = (
 _ALLOWING: Final = (
     Input("direction", "Direction", "choice", choices=get_args(Direction), is_required=True),
     Input("protocol", "Protocol", "choice", choices=get_args(RuleProtocol), is_required=True),
-    Input(
-        "port_from", "First port", "number", "Of the destination; empty: every port.", 0, 1, 65535
-    ),
-    Input("port_to", "Last port", "number", "Empty: the first alone.", 0, 1, 65535),
+    Input("port_from", "First port", "number", "Of the destination; empty: every port."),
+    Input("port_to", "Last port", "number", "Empty: the first alone."),
     Input(
         "peer",
         "Source or destination",
@@ -112,14 +110,14 @@ _GROUP: Final = one_page(GROUP)
 @one_page(GATEWAY).form("/attach")
 async def attach_gateway(page: InjectedPage) -> PageResponse:
     """Attach an internet gateway to a VPC."""
-    body, once = read_inputs(_ATTACHING, page.form), page.form.get("once", "")
-    await page.api.post(f"{api_of(page, GATEWAY)}/attach", body, once=once)
+    body = read_inputs(_ATTACHING, page.form)
+    await page.api.post(f"{api_of(page, GATEWAY)}/attach", body, once=page.once)
     return page.go(path_of(page, GATEWAY), "It is attached.")
 
 
 @_TABLE.form("/routes", is_nested=True)
 async def add_route(page: InjectedPage) -> PageResponse:
-    """Add a route, and remove any other with the same destination."""
+    """Add a route, in place of any route with the same destination."""
     new = read_inputs(_ROUTING, page.form)
     routes = (await read_one(page, TABLE))["routes"]
     others = [each for each in routes if each["destination"] != new["destination"]]
@@ -146,7 +144,7 @@ async def add_rule(page: InjectedPage) -> PageResponse:
 
 @_GROUP.form("/rules/remove", is_nested=True)
 async def remove_rule(page: InjectedPage) -> PageResponse:
-    """Remove the rule that the form has as JSON."""
+    """Remove the rule that the form contains as JSON."""
     gone = page.form.get("rule")
     rules = (await read_one(page, GROUP))["rules"]
     others = [each for each in rules if _encoded(each) != gone]

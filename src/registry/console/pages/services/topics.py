@@ -16,7 +16,6 @@ from registry.console.nouns.noun_pages import Input, RecordJson, read_inputs
 from registry.console.nouns.resources import deletion, noun_of
 from registry.console.page_request import InjectedPage, PageRequest, PageResponse
 
-_PAGE: Final = 50
 _SUBSCRIBING: Final = (
     Input(
         "protocol",
@@ -50,10 +49,8 @@ _CONFIRMING: Final = (
 
 
 async def _read_subscriptions(page: PageRequest, _topic: RecordJson) -> Mapping[str, Any]:
-    """Read a page of the subscriptions; its values are None if the role may not list them."""
-    listed = page.api.get(
-        f"{api_of(page, TOPIC)}/subscriptions", marker=page.query.get("marker"), limit=_PAGE
-    )
+    """Read a page of the subscriptions; the values are None if the role may not list them."""
+    listed = page.api.get(f"{api_of(page, TOPIC)}/subscriptions", marker=page.marker, limit=50)
     found = await unless_refused(listed)
     return {"subscriptions": found and found["subscriptions"], "meta": found and found["meta"]}
 
@@ -91,8 +88,8 @@ _ONE_API: Final = f"{TOPIC.api}/{{topic}}/subscriptions/{{subscription}}"
 @_TOPIC.form("/subscriptions")
 async def subscribe(page: InjectedPage) -> PageResponse:
     """Subscribe an endpoint."""
-    body, once = read_inputs(_SUBSCRIBING, page.form), page.form.get("once", "")
-    await page.api.post(f"{api_of(page, TOPIC)}/subscriptions", body, once=once)
+    body = read_inputs(_SUBSCRIBING, page.form)
+    await page.api.post(f"{api_of(page, TOPIC)}/subscriptions", body, once=page.once)
     words = "It is subscribed. Unless it is a queue, its owner must confirm it."
     return page.go(path_of(page, TOPIC), words)
 
@@ -113,7 +110,7 @@ async def resend_confirmation(page: InjectedPage) -> PageResponse:
 
 @post(f"{TOPIC.path}/confirm")
 async def confirm_subscription(page: InjectedPage) -> PageResponse:
-    """Confirm a subscription by the token, or the link, that its endpoint was sent."""
+    """Confirm a subscription with the token, or the link, that its endpoint was sent."""
     body = {"token": page.form.get("token", "")}
     try:
         await page.client.change("POST", "/v1/subscription-confirmations", body)

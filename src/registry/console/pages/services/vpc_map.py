@@ -1,6 +1,6 @@
 """Draw a VPC: its subnets, their routes to the internet, and which of them reach each other.
 
-The picture is made from the response of ``/v1``, and repeats the tables beside it.
+The picture is made from the response of ``/v1``; the tables beside it say the same.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ def traffic_in_words(traffic: Sequence[Mapping[str, Any]]) -> str:
 
 
 def place_in_words(place: Mapping[str, Any]) -> str:
-    """Describe a place, which stands for interfaces with the same groups: names and number."""
+    """Describe a place (interfaces with the same groups): the groups, and how many interfaces."""
     groups = ", ".join(each["name"] for each in place["security_groups"]) or "no group"
     kind = "balancer" if place["is_balancer"] else "interface"
     count = place["interfaces"]
@@ -93,7 +93,7 @@ def place_in_words(place: Mapping[str, Any]) -> str:
 
 
 def _rows(told: Mapping[str, Any]) -> Iterator[tuple[int, Mapping[str, Any]]]:
-    """Yield each place of the map with its row within its subnet."""
+    """Yield each place with the number of its row in the box of its subnet."""
     used: dict[str, int] = {}
     for each in told["places"]:
         at = used.get(each["subnet"]["id"], 0)
@@ -147,7 +147,6 @@ def _drawn_subnets(
 
 
 def _way_of(subnet: Mapping[str, Any], y: int) -> Iterator[Markup]:
-    """Yield the line from a subnet to its gateway."""
     gateway = subnet["gateway"]
     if gateway is None:
         return
