@@ -279,5 +279,5 @@ class KeyTokens:
         return self._token
 
     def advice(self) -> str:
-        """Return an empty string: a service account has the rights of its policies."""
+        """Return an empty string: a service account needs no role to act in its account."""
         return ""

@@ -103,7 +103,7 @@ def run_serve(settings: Settings) -> int:
             - This machine lacks what a driver needs.
             - Other nodes run with other settings.
 
-        Unavailable: the data folder is on a read-only disk
+        Unavailable: the data folder is on a read-only disk.
 
     """
     limit_arenas()

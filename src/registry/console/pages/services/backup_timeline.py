@@ -153,7 +153,10 @@ def mark_of(backup: Mapping[str, Any]) -> str:
 
 
 def _needs(drawn: Sequence[Mapping[str, Any]], x: Callable[[int], float]) -> Iterator[Markup]:
-    """Yield lines from base backups to the incremental backups that need them."""
+    """Yield lines from base backups to the incremental backups that need them.
+
+    `x` maps a moment in microseconds to its x-coordinate.
+    """
     at = {each["id"]: x(_when(each)) for each in drawn}
     for each in drawn:
         if each["base_id"] in at:
