@@ -11,6 +11,7 @@ from litestar.response import Response
 from cloudcore.clock import MICROSECONDS
 from cloudcore.wire import rfc3339
 from registry.console.addresses import IMAGE, REPOSITORY
+from registry.console.browser_request import is_whole_number
 from registry.console.control_plane import unless_refused
 from registry.console.form_refusals import NO_REFUSAL, FormPage, FormRefusal, WrongInput
 from registry.console.page_request import InjectedPage, PageRequest, PageResponse
@@ -227,7 +228,7 @@ show_image = _IMAGE.get()
 async def put_pin(page: InjectedPage) -> PageResponse:
     """Pin an image for some days, or until the pin is removed."""
     days = page.text("days")
-    if days and not (days.isascii() and days.isdigit() and 1 <= int(days[:5]) <= _MOST_DAYS):
+    if days and not (is_whole_number(days, 4) and 1 <= int(days) <= _MOST_DAYS):
         raise WrongInput("days", _NO_DAYS)
     name = page.text("name")
     if not name or "/" in name:
