@@ -171,6 +171,33 @@ async def test_no_request_is_smuggled_behind_two_lengths(
         assert b"content-length" not in head.lower()
 
 
+async def test_what_a_target_leaves_of_a_body_is_no_request(tmp_path: Path) -> None:
+    hidden = b"GET /hidden HTTP/1.1\r\nHost: a\r\nX: 34567890123456789012345678\r\n\r\n"
+    assert len(hidden) == 64  # so that a read of the proxy ends where one of them does
+
+    async def refuse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Answer the head of a request, and leave the body unread, as a full server does."""
+        head = await reader.readuntil(b"\r\n\r\n")
+        one.heads.append(head)
+        if head.startswith(b"POST"):
+            await asyncio.sleep(0.001)
+            writer.write(b"HTTP/1.1 413 Too Large\r\nContent-Length: 0\r\n\r\n")
+
+    one = await Server("one", refuse).start(tmp_path / "one.socket")
+    async with balanced(tmp_path, "embedded") as balancer:
+        await balancer.apply(balancer.plan(one, health=HealthPlan("tcp", "/", 300, 1, 1, 3)))
+        for _ in range(20):
+            client = await balancer.connect()
+            body = hidden * 65536
+            head = b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\nY: " % len(body)
+            client.writer.write(head.ljust(128 - 4, b"y") + b"\r\n\r\n" + body)
+            answered = await client.rest()
+            client.writer.close()
+            assert answered.count(b"HTTP/1.1 ") <= 1
+        assert not any(b"/hidden" in head for head in one.heads)
+    await one.die()
+
+
 async def test_malformed_chunks_end_a_request(kind: str, balancer: Balanced) -> None:
     broken = [b"0x5\r\nhello\r\n0\r\n\r\n", b"2\r\nhello\r\n0\r\n\r\n"]
     if kind == "embedded":  # HAProxy takes the end of a line alone, and writes both

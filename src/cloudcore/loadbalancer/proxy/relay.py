@@ -217,7 +217,7 @@ class Conversation:
                     idle.reschedule(None)
                     await self._change_protocol(response, server)
                     return False
-                is_last = body is not None and not body.done()
+                is_last = body is not None and not _is_whole(body)
                 return await self._pass_back(request, response, server, idle, is_last=is_last)
         except TimeoutError:
             raise Malformed(504) from None
@@ -227,7 +227,7 @@ class Conversation:
                 await asyncio.gather(body, return_exceptions=True)
 
     async def _response(
-        self, request: Request, server: Channel, body: asyncio.Task[None] | None
+        self, request: Request, server: Channel, body: asyncio.Task[bool] | None
     ) -> Response:
         """Return the final response head; forward interim responses (1xx)."""
         while True:
@@ -240,7 +240,7 @@ class Conversation:
                 await self._send(response.passed_on(0, is_last=False))
 
     async def _response_beside(
-        self, request: Request, server: Channel, body: asyncio.Task[None] | None
+        self, request: Request, server: Channel, body: asyncio.Task[bool] | None
     ) -> Response:
         """Return the next response head; if sending the body fails first, raise that error."""
         head = asyncio.ensure_future(read_response(server.reader, request.method))
@@ -255,8 +255,8 @@ class Conversation:
         finally:
             head.cancel()
 
-    async def _send_body(self, request: Request, server: Channel, idle: asyncio.Timeout) -> None:
-        """Send the request's body; stop, without an error, if the target accepts no more.
+    async def _send_body(self, request: Request, server: Channel, idle: asyncio.Timeout) -> bool:
+        """Send the request's body; return False if the target accepts no more of it.
 
         Raise `ClientGone` if the client does not send all of it.
         """
@@ -268,11 +268,12 @@ class Conversation:
                 try:
                     await server.writer.drain()
                 except OSError:
-                    return  # it may have answered before
+                    return False  # it may have answered before
         except (EOFError, OSError):
             raise ClientGone from None
         if request.length == CHUNKED:
             server.writer.write(b"0\r\n\r\n")
+        return True
 
     async def _pass_back(
         self,
@@ -306,3 +307,8 @@ class Conversation:
         self._is_answered = True
         await self._send(response.passed_on(0, is_last=False))
         await _relay_both(self._client, server, self._metrics)
+
+
+def _is_whole(body: asyncio.Task[bool]) -> bool:
+    """Return True if the client's body was read to its end, so that a request follows it."""
+    return body.done() and body.exception() is None and body.result()
