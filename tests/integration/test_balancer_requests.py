@@ -115,6 +115,23 @@ async def test_bodies_go_through_however_they_are_framed(
     assert await old.rest() == b""
 
 
+async def test_a_client_of_http_1_0_gets_no_chunks(tmp_path: Path) -> None:
+    async def chunked(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        head = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+        writer.write(head + b"5\r\nhello\r\n6\r\n world\r\n0\r\n\r\n")
+
+    one = await Server("one", chunked).start()
+    async with balanced(tmp_path, "embedded") as balancer:  # which asks by HTTP/1.1 in any case
+        await balancer.apply(balancer.plan(one))
+        client = await balancer.connect()
+        client.writer.write(b"GET / HTTP/1.0\r\n\r\n")
+        head, _, body = (await client.rest()).partition(b"\r\n\r\n")
+        assert body == b"hello world"
+        assert b"transfer-encoding" not in head.lower()
+    await one.die()
+
+
 REFUSED = {
     "two lengths that differ": b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\n"
     b"Content-Length: 2\r\n\r\nab",

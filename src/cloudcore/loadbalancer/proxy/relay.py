@@ -285,8 +285,8 @@ class Conversation:
         is_last: bool,
     ) -> bool:
         length = response.length
-        if length == UNTIL_CLOSE and request.minor > 0:
-            length = CHUNKED
+        if length in (CHUNKED, UNTIL_CLOSE):  # HTTP/1.0 has no chunks
+            length = CHUNKED if request.minor > 0 else UNTIL_CLOSE
         is_last = is_last or request.is_last or self._is_draining()
         self._is_answered = True
         unsent = response.passed_on(length, is_last=is_last)
