@@ -100,6 +100,8 @@ async def test_bodies_go_through_however_they_are_framed(
     chunks = chunks.replace(b"3e8\r\n", b"3E8;a=b\r\n", 1)
     whole = CHUNKED % (b"chunked", b"") + chunks + b"0\r\nX-Trailer: 1\r\n\r\n"
     assert (await balancer.ask(whole)).body == body
+    await balancer.ask(b"PUT / HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n\r\n")
+    assert b"content-length: 0" in lines_of(server.requests[-1])
     expecting = b"POST / HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: 2\r\n\r\n"
     client = await balancer.connect()
     assert (await client.ask(expecting + b"ok")).status in (100, 200)

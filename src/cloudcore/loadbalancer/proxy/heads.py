@@ -212,6 +212,8 @@ async def read_request(reader: asyncio.StreamReader) -> Request:
     target, host = _target(method, target, _of(fields, b"host"), minor)
     kept, named = _kept(fields, _WRITTEN_ANEW)
     upgrade = _upgrade(fields, named) if not length else None
+    if length == 0:  # some servers refuse a PUT or POST without it, and signatures may cover it
+        kept.append((b"Content-Length", b"0"))
     return Request(
         fields=[(b"Host", host), *kept],
         length=length or 0,
