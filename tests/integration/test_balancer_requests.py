@@ -134,6 +134,20 @@ async def test_a_client_of_http_1_0_gets_no_chunks(tmp_path: Path) -> None:
     await one.die()
 
 
+async def test_a_head_of_a_target_that_is_too_large_is_not_the_clients_fault(
+    kind: str, tmp_path: Path
+) -> None:
+    async def boast(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 200 OK\r\nX: " + b"x" * 17_000 + b"\r\nContent-Length: 0\r\n\r\n")
+
+    one = await Server("one", boast).start()
+    async with balanced(tmp_path, kind) as balancer:
+        await balancer.apply(balancer.plan(one))
+        assert (await balancer.ask()).status == 502
+    await one.die()
+
+
 REFUSED = {
     "two lengths that differ": b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\n"
     b"Content-Length: 2\r\n\r\nab",

@@ -248,17 +248,17 @@ async def read_response(reader: asyncio.StreamReader, method: bytes) -> Response
 
     Raise `Malformed`, or `EOFError` if the connection has ended.
     """
-    first, *lines = await _read_lines(reader)
-    parsed = _STATUS.fullmatch(first)
-    if parsed is None:
-        raise Malformed(502)
-    status = int(parsed[2])
     try:
+        first, *lines = await _read_lines(reader)
         fields = _parse(lines)
         length = _length(fields)
         kept, named = _kept(fields, frozenset((b"content-length",)))
     except Malformed:
         raise Malformed(502) from None
+    parsed = _STATUS.fullmatch(first)
+    if parsed is None:
+        raise Malformed(502)
+    status = int(parsed[2])
     announced = None
     if method == b"HEAD" or status < 200 or status in (204, 304):
         if length is not None and length >= 0 and status >= 200 and status != 204:
