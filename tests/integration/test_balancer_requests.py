@@ -134,6 +134,21 @@ async def test_a_client_of_http_1_0_gets_no_chunks(tmp_path: Path) -> None:
     await one.die()
 
 
+async def test_half_a_response_without_a_length_ends_in_a_reset(tmp_path: Path) -> None:
+    async def break_off(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n")
+
+    one = await Server("one", break_off).start()
+    async with balanced(tmp_path, "embedded") as balancer:
+        await balancer.apply(balancer.plan(one))
+        client = await balancer.connect()
+        client.writer.write(b"GET / HTTP/1.0\r\n\r\n")
+        with pytest.raises(ConnectionResetError):
+            await client.reader.read()
+    await one.die()
+
+
 async def test_a_head_of_a_target_that_is_too_large_is_not_the_clients_fault(
     kind: str, tmp_path: Path
 ) -> None:
@@ -143,7 +158,7 @@ async def test_a_head_of_a_target_that_is_too_large_is_not_the_clients_fault(
 
     one = await Server("one", boast).start()
     async with balanced(tmp_path, kind) as balancer:
-        await balancer.apply(balancer.plan(one))
+        await balancer.apply(balancer.plan(one, health=HealthPlan("tcp", "/", 300, 1, 1, 3)))
         assert (await balancer.ask()).status == 502
     await one.die()
 

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import socket
+import struct
 from collections.abc import Callable
 from http import HTTPStatus
 from typing import Final
@@ -157,7 +159,7 @@ class Conversation:
         Then read a little of what the client still sends, so that the client receives the answer.
         """
         if self._is_answered:
-            self._client.writer.transport.abort()
+            _reset(self._client)
             return
         phrase = HTTPStatus(status).phrase
         body = f"{status} {phrase}\n".encode()
@@ -307,6 +309,13 @@ class Conversation:
         self._is_answered = True
         await self._send(response.passed_on(0, is_last=False))
         await _relay_both(self._client, server, self._metrics)
+
+
+def _reset(client: Channel) -> None:
+    """Reset a connection, as its end alone could be that of a response without a length."""
+    at_once = struct.pack("ii", 1, 0)
+    client.writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, at_once)
+    client.writer.transport.abort()
 
 
 def _is_whole(body: asyncio.Task[bool]) -> bool:
