@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Final, TypeVar
@@ -64,6 +64,19 @@ class ConsumerSignals:
                 self.notify(queue_id, 1)
 
 
+@contextmanager
+def _running(
+    leave: Callable[[], Coroutine[None, None, None]], woken: asyncio.Event
+) -> Iterator[asyncio.Task[None]]:
+    """Run `leave` during the block; set `woken` when it returns."""
+    leaving = asyncio.create_task(leave())
+    leaving.add_done_callback(lambda _: woken.set())
+    try:
+        yield leaving
+    finally:
+        leaving.cancel()
+
+
 @dataclass(slots=True)
 class Waiter:
     """Waits until a consumer gets messages of a queue."""
@@ -79,17 +92,20 @@ class Waiter:
         due_at: Callable[[], Awaitable[int | None]],
         check: Callable[[], Awaitable[None]],
         take: Callable[[], Awaitable[list[T]]],
+        leave: Callable[[], Coroutine[None, None, None]],
     ) -> list[T]:
         """Return the result of `take` once it is not empty, or an empty list after `seconds`.
 
         `due_at` returns the earliest moment at which `take` may find something, in microseconds
         since the epoch, or None if unknown. `take` is called only from that moment on. If there was
         a wait, `check` is called before `take`; it raises if the caller has lost its rights.
+        `leave` returns when the caller has left, which ends the wait: nobody would get what is
+        taken.
         """
         loop = asyncio.get_running_loop()
         end = loop.time() + seconds
         has_waited = False
-        with self.signals.waiting(queue_id) as woken:
+        with self.signals.waiting(queue_id) as woken, _running(leave, woken) as leaving:
             while True:
                 woken.clear()
                 version = self.database.version()
@@ -110,6 +126,8 @@ class Waiter:
                 if due is not None:
                     left = min(left, (due - self.clock()) / MICROSECONDS)
                 await self._changed(woken, version, left)
+                if leaving.done():
+                    return []
                 has_waited = True
 
     async def _changed(self, woken: asyncio.Event, version: int | None, seconds: float) -> None:
