@@ -24,7 +24,8 @@ option of the command line over both. Lists are lists of strings in the file, an
 commas in a variable. Unknown names are refused.
 [deploy/entrepot.toml](../../deploy/entrepot.toml) is a file with all of them;
 `entrepot config show` prints those in force and where each comes from, and exits 2 with the reason
-if `serve` would refuse them.
+if `serve` would refuse them. It opens neither the database nor the root key: whether they, and the
+accounts that `operators` names, are there is told by `serve` alone.
 """
 
 _SECTIONS: Final[Mapping[str, tuple[str, Sequence[str]]]] = {

@@ -100,6 +100,8 @@ async def test_bodies_go_through_however_they_are_framed(
     chunks = chunks.replace(b"3e8\r\n", b"3E8;a=b\r\n", 1)
     whole = CHUNKED % (b"chunked", b"") + chunks + b"0\r\nX-Trailer: 1\r\n\r\n"
     assert (await balancer.ask(whole)).body == body
+    await balancer.ask(b"PUT / HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n\r\n")
+    assert b"content-length: 0" in lines_of(server.requests[-1])
     expecting = b"POST / HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: 2\r\n\r\n"
     client = await balancer.connect()
     assert (await client.ask(expecting + b"ok")).status in (100, 200)
@@ -113,6 +115,52 @@ async def test_bodies_go_through_however_they_are_framed(
     old = await balancer.connect()
     assert (await old.ask(b"GET / HTTP/1.0\r\n\r\n")).body == b"one"
     assert await old.rest() == b""
+
+
+async def test_a_client_of_http_1_0_gets_no_chunks(tmp_path: Path) -> None:
+    async def chunked(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        head = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+        writer.write(head + b"5\r\nhello\r\n6\r\n world\r\n0\r\n\r\n")
+
+    one = await Server("one", chunked).start()
+    async with balanced(tmp_path, "embedded") as balancer:  # which asks by HTTP/1.1 in any case
+        await balancer.apply(balancer.plan(one))
+        client = await balancer.connect()
+        client.writer.write(b"GET / HTTP/1.0\r\n\r\n")
+        head, _, body = (await client.rest()).partition(b"\r\n\r\n")
+        assert body == b"hello world"
+        assert b"transfer-encoding" not in head.lower()
+    await one.die()
+
+
+async def test_half_a_response_without_a_length_ends_in_a_reset(tmp_path: Path) -> None:
+    async def break_off(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n")
+
+    one = await Server("one", break_off).start()
+    async with balanced(tmp_path, "embedded") as balancer:
+        await balancer.apply(balancer.plan(one))
+        client = await balancer.connect()
+        client.writer.write(b"GET / HTTP/1.0\r\n\r\n")
+        with pytest.raises(ConnectionResetError):
+            await client.reader.read()
+    await one.die()
+
+
+async def test_a_head_of_a_target_that_is_too_large_is_not_the_clients_fault(
+    kind: str, tmp_path: Path
+) -> None:
+    async def boast(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 200 OK\r\nX: " + b"x" * 17_000 + b"\r\nContent-Length: 0\r\n\r\n")
+
+    one = await Server("one", boast).start()
+    async with balanced(tmp_path, kind) as balancer:
+        await balancer.apply(balancer.plan(one, health=HealthPlan("tcp", "/", 300, 1, 1, 3)))
+        assert (await balancer.ask()).status == 502
+    await one.die()
 
 
 REFUSED = {
@@ -169,6 +217,33 @@ async def test_no_request_is_smuggled_behind_two_lengths(
         assert server.requests == []
     for head in server.requests:  # HAProxy: one length, which it has found, and the end after it
         assert b"content-length" not in head.lower()
+
+
+async def test_what_a_target_leaves_of_a_body_is_no_request(tmp_path: Path) -> None:
+    hidden = b"GET /hidden HTTP/1.1\r\nHost: a\r\nX: 34567890123456789012345678\r\n\r\n"
+    assert len(hidden) == 64  # so that a read of the proxy ends where one of them does
+
+    async def refuse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Answer the head of a request, and leave the body unread, as a full server does."""
+        head = await reader.readuntil(b"\r\n\r\n")
+        one.heads.append(head)
+        if head.startswith(b"POST"):
+            await asyncio.sleep(0.001)
+            writer.write(b"HTTP/1.1 413 Too Large\r\nContent-Length: 0\r\n\r\n")
+
+    one = await Server("one", refuse).start(tmp_path / "one.socket")
+    async with balanced(tmp_path, "embedded") as balancer:
+        await balancer.apply(balancer.plan(one, health=HealthPlan("tcp", "/", 300, 1, 1, 3)))
+        for _ in range(20):
+            client = await balancer.connect()
+            body = hidden * 65536
+            head = b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\nY: " % len(body)
+            client.writer.write(head.ljust(128 - 4, b"y") + b"\r\n\r\n" + body)
+            answered = await client.rest()
+            client.writer.close()
+            assert answered.count(b"HTTP/1.1 ") <= 1
+        assert not any(b"/hidden" in head for head in one.heads)
+    await one.die()
 
 
 async def test_malformed_chunks_end_a_request(kind: str, balancer: Balanced) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import socket
+from pathlib import Path
 from typing import Any, Final
 
 import httpx
@@ -11,6 +13,7 @@ import pytest
 from cloudcore.queue.long_polling import Consumers
 from cloudcore.queue.queue import MAX_MESSAGE_BYTES
 from tests.integration.served_world import Served
+from tests.live_signed_in import serving
 from tests.tenants import allow
 
 
@@ -247,3 +250,27 @@ async def until_quiet(served: Served) -> None:
             return
         await asyncio.sleep(0.3)
     raise AssertionError("statements run all the time")
+
+
+def test_a_consumer_that_has_left_gets_no_message(tmp_path: Path) -> None:
+    with serving(tmp_path / "data") as signed_in:
+        made = signed_in.call(signed_in.acme, "POST", "/v1/queues", {"name": "jobs"})
+        at = f"/v1/queues/{made['queue']['id']}/messages"
+        body = b'{"wait_seconds": 20}'
+        head = (
+            f"POST {at}/lease HTTP/1.1\r\nHost: {signed_in.host}\r\n"
+            f"Authorization: Bearer {signed_in.acme.access_token}\r\n"
+            f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
+        )
+        host, port = signed_in.host.split(":")
+        for _ in range(3):
+            with socket.create_connection((host, int(port))) as consumer:
+                consumer.sendall(head.encode() + body)
+                consumer.settimeout(0.3)
+                with pytest.raises(TimeoutError):
+                    consumer.recv(1)
+        signed_in.call(signed_in.acme, "POST", at, {"body": "a"})
+        (leased,) = signed_in.call(signed_in.acme, "POST", f"{at}/lease", {"wait_seconds": 5})[
+            "messages"
+        ]
+        assert (leased["body"], leased["lease_count"]) == ("a", 1)

@@ -34,6 +34,8 @@ class Messages:
         database = cast("Database", NoDatabase())
         self.consumers = Consumers(database, lambda: NOW)
         self.checked = 0
+        self.left = asyncio.Event()
+        """Set when those who wait have left."""
 
     def lease(self, seconds: float = LONG, *, allowed: bool = True) -> Awaitable[list[str]]:
         async def due_at() -> int | None:
@@ -48,7 +50,10 @@ class Messages:
         async def take() -> list[str]:
             return [self.waiting.pop()]
 
-        return self.consumers.wait_for("queue", seconds, due_at, check, take)
+        async def leave() -> None:
+            await self.left.wait()
+
+        return self.consumers.wait_for("queue", seconds, due_at, check, take, leave)
 
 
 async def test_only_a_lease_that_has_waited_is_checked() -> None:
@@ -63,6 +68,16 @@ async def test_only_a_lease_that_has_waited_is_checked() -> None:
     queue.consumers.notify("queue", 1)
     assert await waits == ["b"]
     assert queue.checked == 1
+
+
+async def test_who_has_left_takes_nothing() -> None:
+    queue = Messages()
+    waits = asyncio.ensure_future(queue.lease())
+    await asyncio.sleep(0.01)
+    queue.left.set()
+    assert await waits == []
+    queue.waiting.append("a")
+    assert await queue.lease() == ["a"], "what is there is had at once"
 
 
 async def test_what_one_may_no_longer_have_wakes_the_next() -> None:

@@ -118,6 +118,7 @@ def test_a_subject_is_not_empty_and_not_longer_than_a_line() -> None:
         ("{{ self }}", 1),
         ("{{ '\\ud800' }}", 1),
         ("{{ " + "9" * 5000 + " }}", 1),
+        ("{{ a|round(1e999) }}", 1),
         ("{{ " + "(" * 3000 + " }}", 1),
         ("{{ a" + ".a" * 60 + " }}", 1),
         ("{% if a %}" * 2000, 1),
@@ -191,7 +192,11 @@ def test_a_body_has_at_most_a_mebibyte() -> None:
         *("{{ '%9000000000d' % 1 }}", "{{ '%9000000000d' is odd }}"),
         *("{{ '%9000000000d' is even }}", "{{ '%9000000000d' is divisibleby 1 }}"),
         *("{{ 1 is divisibleby 0 }}", "{{ a|dictsort }}", "{{ a|items }}", "{{ a|abs }}"),
-        "{{ a|truncate(9, nothing=1) }}",
+        *(
+            "{{ a|truncate(9, nothing=1) }}",
+            "{{ a|truncate(2) }}",
+            "{{ a|truncate(9, leeway=-1) }}",
+        ),
     ],
 )
 def test_a_value_that_does_not_fit_is_refused(source: str) -> None:

@@ -9,6 +9,7 @@ comparison costs as much as the size of its input.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from math import isfinite
 from typing import Any, Final, cast
 
 from jinja2 import (
@@ -388,4 +389,6 @@ def _wrong_constant(value: object) -> str:
             return "half of a surrogate pair is no character"
     elif isinstance(value, int) and abs(value) >= _MOST:
         return "a number has at most 63 bits"
+    elif isinstance(value, float) and not isfinite(value):  # Jinja2 would write it as a name
+        return "a number is too large"
     return ""

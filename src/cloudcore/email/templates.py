@@ -30,6 +30,7 @@ _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 _FAILURES: Final = (
     TemplateError,
     ArithmeticError,
+    AssertionError,  # of Jinja2's filter truncate
     AttributeError,
     LookupError,
     RecursionError,

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from contextlib import contextmanager, suppress
 from typing import Final, TypeVar
 
@@ -68,17 +68,20 @@ class Consumers:
         due_at: Callable[[], Awaitable[int | None]],
         check: Callable[[], Awaitable[None]],
         take: Callable[[], Awaitable[list[T]]],
+        leave: Callable[[], Coroutine[None, None, None]],
     ) -> list[T]:
         """Return the result of `take` once it is not empty, or an empty list after `seconds`.
 
         `due_at` returns the earliest moment at which `take` may find something, in microseconds
         since the epoch, or None if unknown. `take` is called only from that moment on. If there was
         a wait, `check` is called before `take`; it raises if the caller has lost its rights.
+        `leave` returns when the caller has left, which ends the wait: nobody would get what is
+        taken.
         """
         loop = asyncio.get_running_loop()
         end = loop.time() + seconds
         has_waited = False
-        with self._woken(queue_id) as woken:
+        with self._woken(queue_id) as woken, _running(leave, woken) as leaving:
             while True:
                 woken.clear()
                 version = self._database.version()
@@ -99,6 +102,8 @@ class Consumers:
                 if due is not None:
                     left = min(left, (due - self._clock()) / MICROSECONDS)
                 await self._changed(woken, version, left)
+                if leaving.done():
+                    return []
                 has_waited = True
 
     async def _changed(self, woken: asyncio.Event, version: int | None, seconds: float) -> None:
@@ -114,3 +119,16 @@ class Consumers:
             now = self._database.version()
             if now != version if now is not None else loop.time() >= blind_until:
                 return
+
+
+@contextmanager
+def _running(
+    leave: Callable[[], Coroutine[None, None, None]], woken: asyncio.Event
+) -> Iterator[asyncio.Task[None]]:
+    """Run `leave` during the block; set `woken` when it returns."""
+    leaving = asyncio.create_task(leave())
+    leaving.add_done_callback(lambda _: woken.set())
+    try:
+        yield leaving
+    finally:
+        leaving.cancel()

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
-from litestar import post
+from litestar import Request, post
 from litestar.params import FromPath, JSONBody
 from msgspec import Meta, field
 
@@ -24,6 +24,7 @@ from cloudcore.resource_names import Uuid
 from cloudcore.resources.routes import custom_method
 from cloudcore.web.app import Context, Needs
 from cloudcore.web.context import Reply
+from cloudcore.web.request_state import until_client_leaves
 from cloudcore.wire import RFC3339, RequestBody, ResponseBody, rfc3339
 
 _LeaseIds = Annotated[list[str], Meta(min_length=1, max_length=MAX_BATCH)]
@@ -184,13 +185,17 @@ async def send_messages(
 
 @post(MESSAGES + "/lease", status_code=200, opt={"action": "queue:LeaseMessages"})
 async def lease_messages(
-    queue_id: FromPath[str], data: JSONBody[LeaseMessages], ctx: Context, needs: Needs[QueueNeeds]
+    queue_id: FromPath[str],
+    data: JSONBody[LeaseMessages],
+    request: Request[Any, Any, Any],
+    ctx: Context,
+    needs: Needs[QueueNeeds],
 ) -> ManyLeasedMessages:
     """Lease the oldest messages that can be leased; nobody else gets them until the leases end.
 
     The answer has fewer than `max_messages` if there are fewer, or if they are large. It waits up
-    to `wait_seconds` for the first; the caller must still have the right then. A lease ends earlier
-    when its message is acknowledged.
+    to `wait_seconds` for the first; the caller must still have the right, and be connected, then. A
+    lease ends earlier when its message is acknowledged.
     """
     queue = await QUEUES.authorized(ctx, queue_id)
     database, clock = needs.database, ctx.clock
@@ -208,7 +213,9 @@ async def lease_messages(
         return []
 
     check = partial(ctx.authorize_again, queue.crn)
-    leased = await needs.consumers.wait_for(queue.id, data.wait_seconds, due_at, check, take)
+    leave = partial(until_client_leaves, request.scope)
+    waited = needs.consumers.wait_for(queue.id, data.wait_seconds, due_at, check, take, leave)
+    leased = await waited
     return ManyLeasedMessages(messages=[_leased_message(each) for each in leased])
 
 

@@ -150,3 +150,10 @@ def request_state_of(scope: Any) -> RequestState:  # noqa: ANN401 - any of the f
     """Return the kernel's state of the request to which a scope belongs."""
     found: RequestState = scope["state"][_STATE]
     return found
+
+
+async def until_client_leaves(scope: Any) -> None:  # noqa: ANN401 - any of the framework's scopes
+    """Return when the client has disconnected, or sends no more; the body must have been read."""
+    receive = request_state_of(scope).receive
+    while (await receive())["type"] != "http.disconnect":
+        pass

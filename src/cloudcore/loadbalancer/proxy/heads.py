@@ -212,6 +212,8 @@ async def read_request(reader: asyncio.StreamReader) -> Request:
     target, host = _target(method, target, _of(fields, b"host"), minor)
     kept, named = _kept(fields, _WRITTEN_ANEW)
     upgrade = _upgrade(fields, named) if not length else None
+    if length == 0:  # some servers refuse a PUT or POST without it, and signatures may cover it
+        kept.append((b"Content-Length", b"0"))
     return Request(
         fields=[(b"Host", host), *kept],
         length=length or 0,
@@ -246,17 +248,17 @@ async def read_response(reader: asyncio.StreamReader, method: bytes) -> Response
 
     Raise `Malformed`, or `EOFError` if the connection has ended.
     """
-    first, *lines = await _read_lines(reader)
-    parsed = _STATUS.fullmatch(first)
-    if parsed is None:
-        raise Malformed(502)
-    status = int(parsed[2])
     try:
+        first, *lines = await _read_lines(reader)
         fields = _parse(lines)
         length = _length(fields)
         kept, named = _kept(fields, frozenset((b"content-length",)))
     except Malformed:
         raise Malformed(502) from None
+    parsed = _STATUS.fullmatch(first)
+    if parsed is None:
+        raise Malformed(502)
+    status = int(parsed[2])
     announced = None
     if method == b"HEAD" or status < 200 or status in (204, 304):
         if length is not None and length >= 0 and status >= 200 and status != 204:

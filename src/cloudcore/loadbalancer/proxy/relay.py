@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import socket
+import struct
 from collections.abc import Callable
 from http import HTTPStatus
 from typing import Final
@@ -160,7 +162,7 @@ class Conversation:
         not receive the answer.
         """
         if self._is_answered:
-            self._client.writer.transport.abort()
+            _reset(self._client)
             return
         phrase = HTTPStatus(status).phrase
         body = f"{status} {phrase}\n".encode()
@@ -220,7 +222,7 @@ class Conversation:
                     idle.reschedule(None)
                     await self._change_protocol(response, server)
                     return False
-                is_last = body is not None and not body.done()
+                is_last = body is not None and not _is_whole(body)
                 return await self._pass_back(request, response, server, idle, is_last=is_last)
         except TimeoutError:
             raise Malformed(504) from None
@@ -230,7 +232,7 @@ class Conversation:
                 await asyncio.gather(body, return_exceptions=True)
 
     async def _response(
-        self, request: Request, server: Channel, body: asyncio.Task[None] | None
+        self, request: Request, server: Channel, body: asyncio.Task[bool] | None
     ) -> Response:
         """Return the final response head; forward interim responses (1xx)."""
         while True:
@@ -243,7 +245,7 @@ class Conversation:
                 await self._send(response.passed_on(0, is_last=False))
 
     async def _response_beside(
-        self, request: Request, server: Channel, body: asyncio.Task[None] | None
+        self, request: Request, server: Channel, body: asyncio.Task[bool] | None
     ) -> Response:
         """Return the next response head.
 
@@ -262,8 +264,8 @@ class Conversation:
         finally:
             head.cancel()
 
-    async def _send_body(self, request: Request, server: Channel, idle: asyncio.Timeout) -> None:
-        """Send the request's body; stop, without an error, if the target accepts no more.
+    async def _send_body(self, request: Request, server: Channel, idle: asyncio.Timeout) -> bool:
+        """Send the request's body; return False if the target accepts no more of it.
 
         Raise `ClientGone` if the client does not send all of it.
         """
@@ -275,11 +277,12 @@ class Conversation:
                 try:
                     await server.writer.drain()
                 except OSError:
-                    return  # the target may have answered already
+                    return False  # the target may have answered already
         except (EOFError, OSError):
             raise ClientGone from None
         if request.length == CHUNKED:
             server.writer.write(b"0\r\n\r\n")
+        return True
 
     async def _pass_back(
         self,
@@ -291,8 +294,8 @@ class Conversation:
         is_last: bool,
     ) -> bool:
         length = response.length
-        if length == UNTIL_CLOSE and request.minor > 0:
-            length = CHUNKED
+        if length in (CHUNKED, UNTIL_CLOSE):  # HTTP/1.0 has no chunks
+            length = CHUNKED if request.minor > 0 else UNTIL_CLOSE
         is_last = is_last or request.is_last or self._is_draining()
         self._is_answered = True
         unsent = response.passed_on(length, is_last=is_last)
@@ -313,3 +316,15 @@ class Conversation:
         self._is_answered = True
         await self._send(response.passed_on(0, is_last=False))
         await _relay_both(self._client, server, self._metrics)
+
+
+def _reset(client: Channel) -> None:
+    """Reset a connection, as its end alone could be that of a response without a length."""
+    at_once = struct.pack("ii", 1, 0)
+    client.writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, at_once)
+    client.writer.transport.abort()
+
+
+def _is_whole(body: asyncio.Task[bool]) -> bool:
+    """Return True if the client's body was read to its end, so that a request follows it."""
+    return body.done() and body.exception() is None and body.result()
