@@ -155,7 +155,7 @@ class BucketBytes(Protocol):
         """Check that the KMS keys of pieces are usable, and return the access for `open`."""
 
     async def stage(self, account_id: str, usable: KeyAccess) -> StagedPiece:
-        """Begin a piece, given the access of `key_to_write`; the first write stores it."""
+        """Begin a piece with the access of `key_to_write`; store nothing before the first write."""
 
     async def open(
         self,

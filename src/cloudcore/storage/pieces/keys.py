@@ -185,7 +185,7 @@ def count_under(tx: Connection, account_id: str, kms_key_id: str, most: int) -> 
 def bound_buckets(
     tx: Connection, account_id: str, kms_key_id: str, limit: int
 ) -> tuple[int, list[tuple[str, str]]]:
-    """Return the number of buckets bound to a KMS key, and (id, name) of the first `limit`."""
+    """Return how many buckets are bound to a KMS key, and (id, name) of the first, by name."""
     of = {"account_id": account_id, "kms_key_id": kms_key_id}
     rows = tx.rows(_BOUND, **of, limit=limit)
     return count(tx, _COUNT_BOUND, **of), [(row[0], row[1]) for row in rows]
