@@ -210,10 +210,7 @@ class BucketKeys(Protocol):
         """
 
     def describe(self, tx: Connection, account_id: str, key_id: str | None) -> Identified | None:
-        """Return the key with this id, or None if it does not exist.
-
-        If `key_id` is None, return the account's platform key, or None if it has none.
-        """
+        """Return the key with this id (None: the account's platform key), or None if absent."""
 
 
 BYTES: Final[Port[BucketBytes]] = Port("storage.bytes")

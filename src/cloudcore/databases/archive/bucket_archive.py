@@ -126,10 +126,7 @@ class BucketArchive:
         return await (await self._opened().shared(target)).backups()
 
     async def remove(self, target: BackupTarget, labels: Sequence[str]) -> None:
-        """Delete the backups with these labels, and the incremental ones that need them.
-
-        Labels of backups that are gone are ignored.
-        """
+        """Delete backups and the incremental ones that need them; ignore labels that are gone."""
         if target.type == "registered":
             await self._base_backups.remove(target, labels)
             return

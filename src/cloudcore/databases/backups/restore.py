@@ -125,7 +125,7 @@ async def restore(
     """Replace the data of the server `spec` with a backup of `target`, and let the server recover.
 
     The server is locked meanwhile. With `is_all_archived`, the bucket already has all WAL until
-    `target_time`, so more is not waited for.
+    `target_time`, so do not wait for more.
 
     Raise `BackupFailed` if the backup or its WAL cannot be read, `ServerFailed` if the server does
     not recover.

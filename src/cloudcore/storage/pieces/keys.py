@@ -137,10 +137,7 @@ def shred(tx: Connection, piece_ids: Sequence[str]) -> None:
 def rewrap(
     tx: Connection, account_id: str, piece: StoredPiece, kms_key_id: str, wrapped: bytes
 ) -> bool:
-    """Replace the wrap of a piece; return False if the piece's KMS key has changed meanwhile.
-
-    Return False also if the piece was deleted or shredded.
-    """
+    """Replace a piece's wrap; return False if the piece is gone, shredded or of another key."""
     keys = {"before": piece.kms_key_id, "new_key_id": kms_key_id, "wrapped": wrapped}
     return tx.execute(_REWRAP, account_id=account_id, piece_id=piece.id, **keys) == 1
 
