@@ -137,7 +137,7 @@ def shred(tx: Connection, piece_ids: Sequence[str]) -> None:
 def rewrap(
     tx: Connection, account_id: str, piece: StoredPiece, kms_key_id: str, wrapped: bytes
 ) -> bool:
-    """Replace a piece's wrap; return False if the piece is gone, shredded or of another key."""
+    """Replace a piece's wrap; return False if the piece is gone, shredded or under another key."""
     keys = {"before": piece.kms_key_id, "new_key_id": kms_key_id, "wrapped": wrapped}
     return tx.execute(_REWRAP, account_id=account_id, piece_id=piece.id, **keys) == 1
 
