@@ -24,7 +24,7 @@ POOLS: Final = noun_of(
 
 
 def _write_logs(run: Invocation) -> None:
-    """Write the output of an instance's program; to a terminal, as printable text."""
+    """Write the output of an instance's program unchanged; to a terminal, as printable text."""
     query = urlencode({"tail": run.values["tail"]}) if "tail" in run.values else ""
     with TemporaryFile() as file:
         run.client.receive_file(f"{run.path}/logs{query and '?'}{query}", file)

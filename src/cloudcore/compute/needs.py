@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from cloudcore.compute.shim_instances import ShimInstances
 
 PoolChanged = Callable[[Connection, str, str, int], object]
-"""Called, with account, pool and time, when a pool's ready instances are no longer the same."""
+"""Called, with account, pool and time, when the ready instances of a pool may have changed."""
 
 DRIVER: Final[Port[ShimInstances | None]] = Port("compute.driver")
 """The driver of this machine; None if it runs no instances."""

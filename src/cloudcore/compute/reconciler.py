@@ -224,7 +224,7 @@ class InstanceReconciler:
         await write(instances.note_fault, instance, INSTANCE_FAILED, words, now)
 
     async def _bring_up(self, pool: InstancePool, instance: Instance) -> None:
-        """Start an instance; if the image is refused or the sandbox fails, store this as an end."""
+        """Start an instance; if the image is refused or the sandbox fails, store that it ended."""
         needs, problem = self._needs, ""
         try:
             self._fetching.add(instance.id)

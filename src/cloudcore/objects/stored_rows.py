@@ -35,7 +35,7 @@ EVER: Final = 1 << 62
 """A time later than every `verified_at`."""
 _PAGE: Final = 500
 Owned = Callable[[Sequence[str]], Awaitable[Collection[str]]]
-"""Returns those of the passed stored ids to which a row refers, in any tenant's table."""
+"""Returns those of the passed stored ids that any row of the tenant names."""
 
 
 class ObjectRow(NamedTuple):

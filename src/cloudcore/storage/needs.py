@@ -155,7 +155,7 @@ class BucketBytes(Protocol):
         """Check that the KMS keys of pieces are usable, and return the access for `open`."""
 
     async def stage(self, account_id: str, usable: KeyAccess) -> StagedPiece:
-        """Begin a piece, given the access of `key_to_write`; the first write stores it."""
+        """Begin a piece with the access of `key_to_write`; store nothing before the first write."""
 
     async def open(
         self,
@@ -210,10 +210,7 @@ class BucketKeys(Protocol):
         """
 
     def describe(self, tx: Connection, account_id: str, key_id: str | None) -> Identified | None:
-        """Return the key with this id, or None if it does not exist.
-
-        If `key_id` is None, return the account's platform key, or None if it has none.
-        """
+        """Return the key with this id (None: the account's platform key), or None if absent."""
 
 
 BYTES: Final[Port[BucketBytes]] = Port("storage.bytes")

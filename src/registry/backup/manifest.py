@@ -96,8 +96,7 @@ class BackupManifest(msgspec.Struct, frozen=True):
     root_key: Literal["included", "kept elsewhere", "none"]
     """"none": the registry has no root key, since ``entrepot dev`` runs it."""
     is_verified: bool
-    """True if the blobs in the backup, except sealed files, were hashed; False if only their sizes
-    were compared."""
+    """True if every blob was hashed in the backup, False if only its size was compared."""
     damaged: list[Damage]
     pieces: int
     """Number of pieces of buckets, except those in the database."""

@@ -169,7 +169,7 @@ def deletions_stopped(settings: Settings, patience_seconds: float) -> Iterator[C
 
 
 def _check(lock: HeldLock | None) -> None:
-    """Raise `HoldLost` if the lock was lost."""
+    """Raise `HoldLost` if the lock was lost; locks of files (None) cannot be lost."""
     if lock is None:
         return
     from cloudcore.db.postgresql_locks import LockLost  # noqa: PLC0415 - the driver

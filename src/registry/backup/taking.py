@@ -64,7 +64,7 @@ class BackupOptions:
     links: bool = False
     """Hard-link blobs instead of copying them."""
     verifies: bool = False
-    """Hash the blobs in the backup, except sealed files, instead of only comparing their sizes."""
+    """Hash every blob in the backup, instead of only comparing its size."""
     includes_root_key: bool = False
     patience_seconds: float = PATIENCE_SECONDS
     """Time to wait for running deletions."""

@@ -127,7 +127,7 @@ class BlobWriter(_Store):
         """Begin to stage bytes under a new id, sealed with `data_key` if there is one.
 
         Hash with sha256, and `algorithm` if not None. `is_fresh` promises that the id is unused.
-        Then nothing happens before the first write, in the bulk thread, which may raise the errors.
+        Then staging begins with the first write, in the bulk thread, which may raise these errors.
 
         Raise `StageBusy` if something is already stored under this id, `StoreUnavailable` if the
         store failed.

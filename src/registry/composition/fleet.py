@@ -103,7 +103,7 @@ async def join_fleet(settings: Settings, stores: RegistryStores) -> None:
 
 
 def check_of(settings: Settings) -> Check:
-    """Return the check that nodes which started while this one was silent have the same settings.
+    """Return a check that nodes started while this one was silent have the same settings.
 
     On SQLite, where all processes run on one machine, the check compares nothing.
     """

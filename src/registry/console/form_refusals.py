@@ -65,7 +65,7 @@ def refusal_of(error: Refused) -> FormRefusal:
 
 
 def is_outdated(error: Refused) -> bool:
-    """Return True if a change was refused since the saved document has another revision."""
+    """Return True if a change was refused because the saved document has another revision."""
     return error.status == 409 and "revision" in error.params
 
 

@@ -6,9 +6,8 @@ Each finding begins with the invariant that is violated:
 - I2      an upload session's acknowledged bytes are staged
 - I3      the bytes of every manifest exist and have its digest, and it has all its edges
 - I4      every tag points to a manifest, every link to an object
-- I6      stored bytes have a row, except those of an upload in progress; bytes without a row are
-          orphans, which the orphan scan sets aside, and no violation; inline bytes always have a
-          row
+- I6      stored bytes have a row, except those of an upload in progress; other bytes without a
+          row are no violation, since the orphan scan sets them aside; inline bytes always have one
 - I7      a sealed blob has a data key under the key of each of its links and deleted images, and
           under no other; a plain or shredded one has none; and if the keys of the install are at
           hand, each data key under an enabled key opens, and opens the blob's bytes

@@ -58,7 +58,7 @@ def listed_origins(name: str, text: str) -> tuple[str, ...]:
 
 
 def address_and_port(text: str) -> tuple[str, int]:
-    """Parse an IP address with or without a port (53, DNS); raise ValueError for other text."""
+    """Parse an IP address and a port (by default 53, DNS); raise ValueError for other text."""
     try:
         return str(ip_address(text.strip("[]"))), 53
     except ValueError:

@@ -141,7 +141,7 @@ def hold_users(users: Users) -> None:
 
 
 def bound_share() -> None:
-    """Lower this user's limits to the share of one instance: all instances run as this user."""
+    """Lower this user's limits for one instance: this user creates the namespaces of all."""
     Path("/proc/sys/user/max_inotify_instances").write_text(str(SHARED_WATCHERS), "ascii")
     hard = resource.getrlimit(_RLIMIT_MSGQUEUE)[1]
     most = SHARED_QUEUE_BYTES if hard == resource.RLIM_INFINITY else min(SHARED_QUEUE_BYTES, hard)

@@ -100,7 +100,7 @@ class BucketArchive:
 
         Before calling this again for the same backup, look for `backup_id` in `listed`.
         `on_progress` is called with the percentage done, 0 to 100, ascending. The caller must push
-        WAL meanwhile. An incremental backup without a base fails; no base is made instead.
+        WAL meanwhile. An incremental backup without a base fails, and leaves no base.
         """
         self.check(target, kind)
         told = 0
@@ -126,10 +126,7 @@ class BucketArchive:
         return await (await self._opened().shared(target)).backups()
 
     async def remove(self, target: BackupTarget, labels: Sequence[str]) -> None:
-        """Delete the backups with these labels, and the incremental ones that need them.
-
-        Labels of backups that are gone are ignored.
-        """
+        """Delete backups and the incremental ones that need them; ignore labels that are gone."""
         if target.type == "registered":
             await self._base_backups.remove(target, labels)
             return
@@ -243,9 +240,8 @@ async def _within(most: int, folder: Path, running: Coroutine[object, object, No
             is_done, begun = run.done(), time.monotonic()
             if (await asyncio.to_thread(size_of, folder) or 0) > most:
                 raise BackupFailed(f"the backup has more than {most} bytes")
-            pause = max(
-                _MEASURE_SECONDS, 10 * (time.monotonic() - begun)
-            )  # it walks over all files
+            # Measuring walks over all files.
+            pause = max(_MEASURE_SECONDS, 10 * (time.monotonic() - begun))
             await asyncio.wait([run], timeout=pause)
         await run
     finally:

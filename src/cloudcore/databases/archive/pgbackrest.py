@@ -241,7 +241,7 @@ class BackupRepository:
         """Back up a running server; return the new backup.
 
         Raise `BackupFailed` if the run failed, the server's data have a link, or an incremental
-        backup has no base: pgBackRest makes a base instead, which is deleted.
+        backup has no base. A base that pgBackRest has made instead is deleted.
         """
         stanzas = await self._info()
         if kind == "incremental" and not any(each.backup for each in stanzas):

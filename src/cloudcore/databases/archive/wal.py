@@ -150,7 +150,7 @@ async def _give_wanted(
     place: ServerPlace,
     is_waited_for: Callable[[str], bool],
 ) -> bool:
-    """Serve the requested files; return True if some are not in the repository yet.
+    """Serve the requested files; return True if some are missing that may still arrive.
 
     Raise `WalMissing` if the repository lacks a segment, but has later ones.
     """

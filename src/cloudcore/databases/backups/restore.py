@@ -92,10 +92,10 @@ async def restore_cluster(needs: DatabaseNeeds, found: Cluster) -> None:
 async def _archive_until_now(needs: DatabaseNeeds, origin: Cluster, since: int) -> bool:
     """Return True if no more WAL of `origin` from before `since` is expected in the bucket.
 
-    A recovery ends at the first commit after the target time. If `origin` runs on this machine,
-    make it commit a transaction and archive it now, and return False. On another machine, it may
-    never commit again: no more WAL is expected if that machine is lost, or after
-    `_ARCHIVING_SECONDS` if archiving works.
+    A recovery ends at the first commit after the target time. If `origin` is active on this
+    machine, make it commit a transaction and archive it now, and return False. Otherwise it may
+    never commit again: no more WAL is expected if it was stopped here and has archived all, if its
+    machine is lost, or after `_ARCHIVING_SECONDS` if archiving works.
     """
     if origin.node == needs.node.name and (servers := needs.servers) is not None:
         spec = spec_of(origin)
@@ -125,7 +125,7 @@ async def restore(
     """Replace the data of the server `spec` with a backup of `target`, and let the server recover.
 
     The server is locked meanwhile. With `is_all_archived`, the bucket already has all WAL until
-    `target_time`, so more is not waited for.
+    `target_time`, so do not wait for more.
 
     Raise `BackupFailed` if the backup or its WAL cannot be read, `ServerFailed` if the server does
     not recover.

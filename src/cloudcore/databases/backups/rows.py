@@ -238,10 +238,7 @@ def move_due(tx: Connection, cluster_id: str, was: int, due_at: int | None) -> b
 
 
 def due(tx: Connection, now: int, after: str, limit: int) -> Sequence[tuple[str, str, int]]:
-    """Return a page of (account id, cluster id, due time) of the schedules that are due at `now`.
-
-    The page begins after the cluster id `after`.
-    """
+    """Return (account id, cluster id, due time) of schedules due at `now`, after the id `after`."""
     return [(a, b, c) for a, b, c in tx.rows(_DUE, now=now, after=after, limit=limit)]
 
 

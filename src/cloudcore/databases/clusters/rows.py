@@ -90,10 +90,7 @@ def free_port(tx: Connection, node: str, first: int, last: int) -> int | None:
 
 
 def due_checks(tx: Connection, now: int, after: str, limit: int) -> Sequence[tuple[str, str]]:
-    """Return a page of (account id, cluster id) of the registered clusters to check at `now`.
-
-    The page begins after the cluster id `after`.
-    """
+    """Return (account id, cluster id) of registered clusters to check, after the id `after`."""
     return [(a, b) for a, b in tx.rows(_DUE, now=now, after=after, limit=limit)]
 
 

@@ -137,10 +137,7 @@ def shred(tx: Connection, piece_ids: Sequence[str]) -> None:
 def rewrap(
     tx: Connection, account_id: str, piece: StoredPiece, kms_key_id: str, wrapped: bytes
 ) -> bool:
-    """Replace the wrap of a piece; return False if the piece's KMS key has changed meanwhile.
-
-    Return False also if the piece was deleted or shredded.
-    """
+    """Replace a piece's wrap; return False if the piece is gone, shredded or under another key."""
     keys = {"before": piece.kms_key_id, "new_key_id": kms_key_id, "wrapped": wrapped}
     return tx.execute(_REWRAP, account_id=account_id, piece_id=piece.id, **keys) == 1
 
@@ -185,7 +182,7 @@ def count_under(tx: Connection, account_id: str, kms_key_id: str, most: int) -> 
 def bound_buckets(
     tx: Connection, account_id: str, kms_key_id: str, limit: int
 ) -> tuple[int, list[tuple[str, str]]]:
-    """Return the number of buckets bound to a KMS key, and (id, name) of the first `limit`."""
+    """Return how many buckets are bound to a KMS key, and (id, name) of the first, by name."""
     of = {"account_id": account_id, "kms_key_id": kms_key_id}
     rows = tx.rows(_BOUND, **of, limit=limit)
     return count(tx, _COUNT_BOUND, **of), [(row[0], row[1]) for row in rows]

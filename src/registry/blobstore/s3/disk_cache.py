@@ -242,7 +242,7 @@ class DiskCache:
     def _make_room(self, count: int, *, looks: bool = False) -> bool:
         """Delete least recently used files; return False if `count` bytes still do not fit.
 
-        The folder is read only if enough was added since the last time, or `looks` is set.
+        Scan the folder only if `looks`, or a sixteenth of the limit was added since the last scan.
         """
         with self._room:
             self._since_look += count

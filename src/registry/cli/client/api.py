@@ -153,7 +153,7 @@ class ApiClient:
         return self._sent(send, request, self._tokens.renewed_token(token))
 
     def _sent(self, send: _Send[T], request: HttpRequest, token: str) -> T:
-        """Send a request; if the response is lost and repeating is safe, send the request again."""
+        """Send a request; if the response is lost and repeating is safe, send it once more."""
         signed = request._replace(headers={**request.headers, **bearer(token)})
         try:
             return send(signed)

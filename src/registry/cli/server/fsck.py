@@ -42,7 +42,7 @@ from registry.settings.settings import Settings
 
 
 def run_fsck(options: argparse.Namespace) -> int:
-    """Check the data, and print every finding; return 1 if anything is wrong, else 0.
+    """Check the data, and print every finding; return 1 for a violation or a warning, else 0.
 
     Files that were set aside and have a row now are put back first. With ``--remove-orphans``, set
     the orphans aside, to be deleted days later; raise `CommandFailure` if an invariant is violated.

@@ -168,7 +168,7 @@ async def list_contents(page: InjectedPage) -> PageResponse:
 
 
 async def restore_images(page: PageRequest, digests: list[str]) -> list[dict[str, Any]]:
-    """Return the images that were restored; raise `Refused` if one could not be."""
+    """Restore deleted images, and return them; raise `Refused` if one cannot be restored."""
     outcome = await page.api.post(f"{api_path(page)}/images/restore", {"digests": digests})
     for failure in outcome["failures"]:
         raise Refused(409, failure["code"], failure["message"], page.request_id)

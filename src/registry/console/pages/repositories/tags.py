@@ -164,10 +164,7 @@ async def _ask(page: PageRequest, name: str, tag: Mapping[str, str], digest: str
 
 
 async def _digest(page: PageRequest, target: str) -> str:
-    """Return the digest of the tag `target`; return other text unchanged.
-
-    Raise `Refused` (404) if there is no such tag.
-    """
+    """Return the digest of the tag `target`, or raise `Refused`; return other text unchanged."""
     if not is_tag(target):
         return target
     try:
