@@ -118,7 +118,10 @@ class AuditLog:
         kinds[key] = pending
 
     def _take(self, whose: str) -> tuple[str, _Pending]:
-        """Remove and return (key of a kind, its refusals) of an account; put the account last."""
+        """Remove the refusals of one kind of an account; return (key of the kind, refusals).
+
+        The account's other kinds are written after those of all other accounts.
+        """
         kinds = self._pending.pop(whose)
         taken = kinds.popitem()
         self._count -= 1

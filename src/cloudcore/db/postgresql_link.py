@@ -5,7 +5,7 @@ looks like a long statement: nothing arrives, and nothing breaks. So after `SILE
 silence, the server is asked on another connection for the state of the silent one. If the server is
 working on the statement, the wait goes on. Otherwise the connection is closed, and its statement
 fails as if the connection had broken. If the server is silent on the other connection too, the
-statement fails with `ServerSilent`. After that, and after a new connection was not answered, no
+statement fails with `ServerSilent`. After that, or after a new connection that was not answered, no
 connection is opened for two seconds.
 """
 

@@ -83,7 +83,7 @@ def _due(tx: Connection, sku: str, end: int) -> list[int]:
 def _put(
     tx: Connection, region: str, sku: str, hour: int, stored: Sequence[tuple[str, int]]
 ) -> None:
-    """Set what accounts stored in an hour; `stored` is sorted, so that samplers cannot deadlock."""
+    """Set the amounts of accounts for an hour; sort them, so that samplers cannot deadlock."""
     for account_id, quantity in stored:
         if quantity:
             use = SkuUse(account_id, region, sku, hour)

@@ -46,7 +46,7 @@ class ProgramThreads:
 
     @asynccontextmanager
     async def held(self, program_id: str) -> AsyncIterator[None]:
-        """Make all other calls about a program wait during the block."""
+        """Hold the lock of a program: calls of `alone` about it wait during the block."""
         async with self._locks.setdefault(program_id, asyncio.Lock()):
             yield
 

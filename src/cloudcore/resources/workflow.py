@@ -235,10 +235,10 @@ class Work(Generic[R, N]):
         return Next(attempt._replace(tries=attempt.tries + 1), store, delay_seconds=pause)
 
     def _attempt(self, cursor: object, first: StepAttempt) -> StepAttempt:
-        """Return the attempt that a cursor stores for the goal of `first`, or else `first`.
+        """Return `first`, or the attempt in `cursor` if it has the same goal and a known step.
 
-        If a new goal begins with the step of the stored attempt, the attempt goes on, with the new
-        goal.
+        A stored attempt with another goal goes on, with the goal of `first`, if it is at the step
+        of `first`.
         """
         try:
             attempt = msgspec.convert(cursor, StepAttempt)

@@ -65,7 +65,7 @@ class ProofResults(NamedTuple):
 
 
 class Siblings:
-    """Shared state of the answers whose proofs differ only in the last item of `given`."""
+    """State of answers whose `AnswerProof.given` are the same but for the last item."""
 
     __slots__ = ("__weakref__", "_lately", "_more", "_sent", "revision", "version")
 

@@ -52,7 +52,7 @@ def collision(template: str, others: Iterable[str]) -> str | None:
 def is_ambiguous(path: bytes) -> bool:
     """Return True if a path has an empty segment, an encoded slash or a null character.
 
-    The framework would read the first two differently, and a database refuses the last.
+    The framework would change the first two when it splits the path; a database refuses the last.
     """
     lowered = path.lower()
     return (

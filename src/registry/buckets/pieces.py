@@ -94,7 +94,7 @@ class OpenPieces:
         return self.stop - self.start
 
     def file_region(self) -> FileRegion | None:
-        """Return the range as a region of a file; None if it is in several pieces or no file."""
+        """Return the range as a region of a file; None if it spans pieces or is not in a file."""
         if self.stop > self.pieces[0].size:
             return None
         return self.first.file_region(self.start, self.stop)

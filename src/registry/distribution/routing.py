@@ -135,5 +135,5 @@ def requested_host(scope: Scope) -> str:
 
 
 def realm_query(key: str | None) -> str:
-    """Return the query string that names a mirror to the token endpoint; empty if `key` is None."""
+    """Return ``?ns=KEY``, which names a mirror to the token endpoint; "" if `key` is None."""
     return "" if key is None else f"?ns={quote(key, safe='')}"

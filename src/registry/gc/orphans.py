@@ -378,7 +378,7 @@ async def is_held(writer: BlobWriter, object_id: str) -> bool:
 
 
 async def is_right_database(ctx: ServiceContext, sweeper: BlobSweeper) -> bool:
-    """Return False, and log why, if the database is older than the blobs, or another one."""
+    """Return False, and log why, if the database is older than the blobs, or is not theirs."""
     try:
         await check_generation(ctx, sweeper)
     except DatabaseWentBack as error:

@@ -238,9 +238,11 @@ def _list(tx: Connection, account_id: str, digest: str) -> list[tuple[Swept, lis
 
 
 async def _verify(ctx: ServiceContext, swept: Swept, data_key: DataKey | None) -> None:
-    """Verify the bytes by their digest or, if they cannot be decrypted, by their checksum.
+    """Verify the bytes by their digest; if they are sealed without a data key, by their checksum.
 
-    Raise `BlobUnknown` or `DigestMismatch`; for bytes without a data key, also `StoreUnavailable`.
+    Raise `BlobUnknown` if the bytes are gone, `DigestMismatch` if they are damaged. If they cannot
+    be read, raise `StoreUnavailable`; with a data key, `DigestMismatch`: a damaged frame looks the
+    same.
     """
     is_closed = swept.encoding != PLAIN and data_key is None
     try:

@@ -203,7 +203,11 @@ class LayerStore:
             return _Size(**json.loads((at / "size.json").read_text()))
 
     async def _start(self, layer: WantedLayer, left: _Size, open_blob: OpenBlob) -> _Size:
-        """Run the program that unpacks a layer, send it the blob if requested; return the size."""
+        """Unpack a layer in a program of its own; return the unpacked bytes and entries.
+
+        The program may unpack at most `left`. It gets the blob only if it asks for it. Raise
+        `ImageRefused` if it refuses the layer, `Unavailable` if it fails.
+        """
         task = {
             "folder": str(self._folder),
             **layer._asdict(),
@@ -261,7 +265,7 @@ async def _answer(program: asyncio.subprocess.Process) -> dict[str, Any]:
 
 @asynccontextmanager
 async def _in_thread(block: AbstractContextManager[None]) -> AsyncIterator[None]:
-    """Enter a context manager in a thread, as entering blocks; leave the context manager here."""
+    """Enter a context manager in a thread, as that may take long; leave it in the event loop."""
     await asyncio.to_thread(block.__enter__)
     try:
         yield

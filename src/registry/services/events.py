@@ -98,7 +98,7 @@ def matching_topics(tx: Connection, account_id: str, event_type: str) -> Sequenc
 
 
 def _matches_type(event_type: str, event_types: Sequence[str]) -> bool:
-    """Return True if a rule's list of event types contains this type, exactly or by ``*``."""
+    """Return True if a rule lists this event type, itself or by a prefix and ``*``."""
     return any(
         event_type.startswith(wanted[:-1]) if wanted.endswith("*") else event_type == wanted
         for wanted in event_types

@@ -237,7 +237,7 @@ class BubblewrapServers:
         return await self._programs.run(self._seen)
 
     def paths(self, spec: ServerSpec) -> ServerPaths:
-        """Return the folders of a server, whether or not they exist."""
+        """Return the folders and the user of a server, whether or not the folders exist."""
         folder = self._folder(spec.id)
         return ServerPaths(folder / "data", folder / "sockets", folder / "spool", self._user(spec))
 

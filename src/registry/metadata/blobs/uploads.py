@@ -112,7 +112,7 @@ class SessionEnd(NamedTuple):
 
 
 def lease_of(upload: Upload) -> Lease:
-    """Return the lease of a session, with the token in `upload`."""
+    """Return the lease of a session, with the holder and the token in `upload`."""
     return Lease(upload.id, upload.lease_holder, upload.lease_token)
 
 

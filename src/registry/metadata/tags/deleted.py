@@ -190,7 +190,7 @@ def detach_deleted_tags(
 
 
 def attach_deleted_tags(tx: Connection, repository_id: str, digest: str) -> int:
-    """Mark the deleted tags of a restored image restorable again; return their number."""
+    """List the deleted tags of a restored image as restorable again; return their number."""
     return tx.execute(_ATTACH, repository_id=repository_id, digest=digest)
 
 

@@ -87,7 +87,7 @@ async def read_attachment(
 
 
 async def _read_body(ctx: ServiceContext, found: VisibleRepository, image: ImageRow) -> bytes:
-    """Return the bytes of a manifest; none if it was deleted meanwhile."""
+    """Return the bytes of an image's manifest; ``b""`` if the image has been deleted."""
     read = Large(found.repository.account_id, images.find_document)
     document = await ctx.database.read(read, found.repository.id, image.id)
     return b"" if document is None else document.body

@@ -193,9 +193,10 @@ _decoder = msgspec.json.Decoder(_Index)
 async def list_upstream_referrers(
     ctx: ServiceContext, name: Name, subject: Digest
 ) -> UpstreamReferrers | None:
-    """Return the referrers of a digest in a cached repository, or None if they are unknown.
+    """Return the referrers of a digest as its upstream lists them, or as it last listed them.
 
-    Raise `Unavailable` if the upstream gave no usable answer, and none is stored.
+    If no list is stored, return None if no upstream is asked for this name, or if the upstream
+    hides the repository; raise `Unavailable` if the upstream failed.
     """
     known = await ctx.database.read(_find_cached, name, subject)
     cached, now = known.cached, ctx.clock()
