@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from base64 import b64encode
 from datetime import UTC, datetime, timedelta
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import pytest
 from cryptography import x509
@@ -19,7 +19,7 @@ from cryptography.hazmat.primitives.serialization import (
 )
 from cryptography.x509.oid import NameOID
 
-from cloudcore.certificate import keys
+from cloudcore.certificate import issuer, keys
 from cloudcore.certificate.authority import pem
 from cloudcore.certificate.checks import check_issued, check_signing_request, check_upload
 from cloudcore.certificate.issuer import AuthorityRefused, Chain
@@ -331,6 +331,30 @@ def test_an_authority_that_issues_what_cannot_be_read_has_refused(
     for chain in odd:
         with pytest.raises(AuthorityRefused):
             check_issued(chain, *where)
+
+
+class NoTexts:
+    """The records of a test whose authority checks none."""
+
+    async def withdraw(self) -> None:
+        pass
+
+
+async def test_an_authority_that_answers_with_what_cannot_be_read_has_not_answered(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    der = made(0, **LIVES, is_sha1=False, is_authority=False).public_bytes(Encoding.DER)
+    before, version, after = der.partition(bytes.fromhex("a003020102"))
+    told = b64encode(before + version[:-1] + b"\x06" + after).decode()
+
+    async def order(*_: object) -> str:
+        return f"-----BEGIN CERTIFICATE-----\n{told}\n-----END CERTIFICATE-----\n"
+
+    monkeypatch.setattr(issuer.acme, "order", order)
+    directory = issuer.acme.Directory("https://ca.example.com/directory", "X")
+    key = ec.generate_private_key(ec.SECP256R1())
+    with pytest.raises(issuer.AuthorityUnreachable, match="no certificate"):
+        await issuer.AcmeIssuer(directory, key).issue(b"", [], cast("Any", NoTexts()))
 
 
 def test_a_common_name_of_bits_is_the_senders_fault(key: ec.EllipticCurvePrivateKey) -> None:
