@@ -11,10 +11,17 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from email.headerregistry import Address, BaseHeader, HeaderRegistry, UniqueUnstructuredHeader
+from email.header import Header
+from email.headerregistry import (
+    Address,
+    BaseHeader,
+    HeaderRegistry,
+    UniqueAddressHeader,
+    UniqueUnstructuredHeader,
+)
 from email.message import EmailMessage
 from email.policy import SMTP, EmailPolicy, Policy
-from email.utils import format_datetime
+from email.utils import format_datetime, formataddr
 from functools import cache
 from typing import Any, Final, NamedTuple, cast
 
@@ -204,6 +211,14 @@ def _address(text: str) -> Address:
     return Address(display_name=_as_it_is(found.name), addr_spec=found.address)
 
 
+def _written(of: Address) -> str:
+    """Return a mailbox for a header: its name quoted, or in encoded words if it is not ASCII."""
+    if of.display_name.isascii():
+        return formataddr((of.display_name, of.addr_spec))
+    name = Header(of.display_name, "utf-8", header_name="From")
+    return f"{name.encode(linesep=SMTP.linesep)} <{of.addr_spec}>"
+
+
 def _as_it_is(text: str) -> str:
     """Change a text so that the mail library recognizes no encoded word (RFC 2047) in it."""
     return text.replace("=?", "= ?")
@@ -211,17 +226,25 @@ def _as_it_is(text: str) -> str:
 
 @cache
 def _policy() -> EmailPolicy[EmailMessage]:
-    """Return the mail policy: SMTP in seven bits, without folding of list fields.
+    """Return the mail policy: SMTP in seven bits, without folding of list fields and mailboxes.
 
     The library would fold the URLs in these fields into encoded words, which are not allowed there
-    (RFC 2369 §2).
+    (RFC 2369 §2). It would drop the quotes of a name that it folds, and read a comma or an address
+    in the name as another mailbox.
     """
 
     class OneLine(UniqueUnstructuredHeader):
         def fold(self, *, policy: Policy) -> str:
             return f"{self.name}: {self}{policy.linesep}"  # type: ignore[attr-defined]
 
+    class LineEach(UniqueAddressHeader):
+        def fold(self, *, policy: Policy) -> str:
+            written = f",{policy.linesep} ".join(map(_written, self.addresses)) or str(self)
+            return f"{self.name}: {written}{policy.linesep}"  # type: ignore[attr-defined]
+
     headers = HeaderRegistry()
     for name in _LIST_FIELDS:
         headers.map_to_type(name, cast("type[BaseHeader]", OneLine))
+    for name in ("from", "to", "cc"):
+        headers.map_to_type(name, cast("type[BaseHeader]", LineEach))
     return SMTP.clone(header_factory=headers, cte_type="7bit")
