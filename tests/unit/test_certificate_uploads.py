@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from base64 import b64encode
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any, Final, cast
 
 import pytest
@@ -19,6 +20,7 @@ from cryptography.hazmat.primitives.serialization import (
 )
 from cryptography.x509.oid import NameOID
 
+from cloudcore.acme import client as acme
 from cloudcore.certificate import issuer, keys
 from cloudcore.certificate.authority import pem
 from cloudcore.certificate.checks import check_issued, check_signing_request, check_upload
@@ -290,13 +292,13 @@ def spelled(certificate: x509.Certificate, before: bytes, after: bytes) -> x509.
 
 def test_a_certificate_of_the_year_0_is_the_senders_fault() -> None:
     ends = datetime(2060, 1, 1, tzinfo=UTC)
-    life = {"begins": LIVES["begins"], "ends": ends, "is_sha1": False}
-    leaf, issuer = made(0, **life, is_authority=False), made(1, **life, is_authority=True)
+    life = partial(made, begins=LIVES["begins"], ends=ends, is_sha1=False)
+    leaf, signer = life(0, is_authority=False), life(1, is_authority=True)
     private = key_pem(KEYS[0]).decode()
     with pytest.raises(InvalidInput, match=r"certificate_pem: .* dates cannot be read"):
         check_upload(pem(spelled(leaf, AT, YEAR_0)), "", private, moment_of(NOW))
     with pytest.raises(InvalidInput, match=r"chain_pem: .* dates cannot be read"):
-        check_upload(pem(leaf), pem(spelled(issuer, AT, YEAR_0)), private, moment_of(NOW))
+        check_upload(pem(leaf), pem(spelled(signer, AT, YEAR_0)), private, moment_of(NOW))
 
 
 P256: Final = bytes.fromhex("2a8648ce3d030107")
@@ -350,8 +352,8 @@ async def test_an_authority_that_answers_with_what_cannot_be_read_has_not_answer
     async def order(*_: object) -> str:
         return f"-----BEGIN CERTIFICATE-----\n{told}\n-----END CERTIFICATE-----\n"
 
-    monkeypatch.setattr(issuer.acme, "order", order)
-    directory = issuer.acme.Directory("https://ca.example.com/directory", "X")
+    monkeypatch.setattr(acme, "order", order)
+    directory = acme.Directory("https://ca.example.com/directory", "X")
     key = ec.generate_private_key(ec.SECP256R1())
     with pytest.raises(issuer.AuthorityUnreachable, match="no certificate"):
         await issuer.AcmeIssuer(directory, key).issue(b"", [], cast("Any", NoTexts()))
