@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import gzip
 import io
+import json
 import os
 import stat
 import tarfile
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -18,6 +20,7 @@ from cloudcore.databases.archive import bucket_files
 from cloudcore.databases.archive.basebackups import BaseBackups
 from cloudcore.databases.archive.driver import BackupFailed, BackupTarget
 from cloudcore.storage.bucket import Bucket
+from cloudcore.wire import moment_of
 from tests.databases import opened
 from tests.kms_world import ACME
 from tests.postgresql import server_programs
@@ -106,6 +109,25 @@ async def test_what_is_no_plain_backup_is_refused_and_writes_nowhere_else(
             await restored(world, bucket, tar, into)
     assert names(tmp_path) == before
     assert are_plain(into)
+
+
+async def test_a_note_with_a_time_that_no_answer_could_tell_lists_no_backup(
+    tmp_path: Path, sqlite_database: str
+) -> None:
+    async with (
+        opened(sqlite_database) as database,
+        open_storage_world(database, tmp_path) as world,
+    ):
+        bucket = await world.make("backups")
+        target = BackupTarget(uuid7(), ACME, 15, bucket.id, "registered")
+        year_3000 = moment_of(datetime(3000, 1, 1, tzinfo=UTC))
+        for ends in (year_3000, 1 << 60):
+            key = f"{bucket_files.folder_of(target.cluster_id)}base/{uuid7()}.json"
+            note = {"size_bytes": 1, "stored_bytes": 1, "started_at": 1, "completed_at": ends}
+            text = bucket_files.text(json.dumps(note).encode())
+            await bucket_files.store(world.needs, bucket, key, text)
+        found = await BaseBackups(world.needs, ()).listed(target)
+        assert [each.completed_at for each in found] == [year_3000]
 
 
 def names(folder: Path) -> set[str]:

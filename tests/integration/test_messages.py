@@ -83,6 +83,26 @@ async def test_each_recipient_gets_a_signed_message_of_its_own(world: SendingWor
         assert dkim.verify(got.content, dnsfunc=partial(look_up, world))
 
 
+@pytest.mark.parametrize(
+    "name", ["ceo@bank.example, " + "x" * 70, "[(] " * 29 + "x", "Grüße, ceo@bank.example " * 8]
+)
+async def test_a_long_name_is_never_read_as_a_mailbox(world: SendingWorld, name: str) -> None:
+    """The mail library would fold it without its quotes, and so add a sender."""
+    sender, to = f'"{name}" <ada@acme.example.com>', f'"{name}" <bob@{ONE}>'
+    await world.sent(sender, to=[to, f"eve@{ONE}"], cc=[to.replace("bob", "cy")])
+    await world.work()
+    mail = world.deliveries[0].mail
+    for field, addresses in (
+        ("From", ["ada@acme.example.com"]),
+        ("To", [f"bob@{ONE}", f"eve@{ONE}"]),
+        ("Cc", [f"cy@{ONE}"]),
+    ):
+        found = mail[field].addresses
+        assert [each.addr_spec for each in found] == addresses
+        # The library reads blanks between encoded words as part of the name.
+        assert "".join(found[0].display_name.split()) == "".join(name.split())
+
+
 def body_of(mail: EmailMessage, kind: str) -> str | None:
     found = mail.get_body((kind,))
     return None if found is None else found.get_content().replace("\r\n", "\n")

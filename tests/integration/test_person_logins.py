@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Iterable
 from datetime import datetime
 from functools import partial
@@ -10,11 +11,17 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import httpx
+import pytest
 
 from cloudcore.clock import MICROSECONDS, uuid7
+from cloudcore.db.base import Connection
 from cloudcore.iam.passwords import hash_password
+from cloudcore.identity.routes import container_passwords as routes
 from cloudcore.identity.rows import sessions
 from cloudcore.identity.rows.accounts import OWN_ACCOUNT, find_account
+from cloudcore.identity.rows.container_passwords import ContainerPassword
+from cloudcore.identity.services import container_passwords
+from cloudcore.web.context import RequestContext
 from cloudcore.wire import moment_of
 from registry.services.access.logins import ADDRESS_BUDGET, CREDENTIAL_BUDGET
 from tests.databases import on_both_databases
@@ -257,6 +264,37 @@ async def test_an_own_new_password_ends_those_of_container_clients(served: Serve
     answer = await served.ask("PUT", "/v1/users/me/password", change, token=developer.token)
     assert answer.status_code == 204, answer.text
     assert (await exchange(served, password)).status_code == 401
+
+
+async def test_a_sign_in_that_ends_meanwhile_gets_none(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    developer = await add_developer(served)
+    create = routes._create
+
+    def after_the_end(tx: Connection, ctx: RequestContext, *given: Any) -> ContainerPassword:  # noqa: ANN401
+        sessions.revoke_other_sessions(tx, developer.id, "", ctx.clock())
+        return create(tx, ctx, *given)
+
+    with monkeypatch.context() as meanwhile:
+        meanwhile.setattr(routes, "_create", after_the_end)
+        asked = {"name": "laptop", "role": ROLE}
+        assert (await served.ask("POST", PATH, asked, token=developer.token)).status_code == 401
+    assert await listed(served, developer) == []
+
+
+@on_both_databases
+async def test_requests_at_once_get_no_more_than_the_most(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(container_passwords, "MAX_KEPT", 2)
+    developer = await add_developer(served)
+    asked = [
+        served.ask("POST", PATH, {"name": f"of-{number}", "role": ROLE}, token=developer.token)
+        for number in range(8)
+    ]
+    codes = sorted(answer.status_code for answer in await asyncio.gather(*asked))
+    assert codes == [201] * 2 + [409] * 6
 
 
 async def test_a_life_is_brought_within_the_operators(served: Served) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import re
 import time
 from collections.abc import Iterator
@@ -9,6 +10,7 @@ from ipaddress import ip_address, ip_network
 from typing import Any
 
 import pytest
+from cryptography.hazmat.primitives.serialization import Encoding
 
 from cloudcore.certificate import authority
 from cloudcore.databases.backups import schedules
@@ -134,6 +136,20 @@ async def test_every_address_of_a_name_is_checked_when_it_is_dialled() -> None:
     assert len(await addresses_of("db.example.com", 5432, allowed, look_up)) == 2
 
 
+async def test_a_name_that_nobody_can_look_up_has_no_address() -> None:
+    with pytest.raises(EndpointUnreachable, match="has no address"):
+        await addresses_of(f"{'a' * 64}.example.com", 5432, ())
+
+
+def _of_version_7() -> str:
+    """Return a certificate of a version that there is not."""
+    made = authority.new_root("other", time.time_ns() // 1000).certificate
+    der = made.public_bytes(Encoding.DER)
+    before, version, after = der.partition(bytes.fromhex("a003020102"))
+    told = base64.encodebytes(before + version[:-1] + b"\x06" + after).decode()
+    return f"-----BEGIN CERTIFICATE-----\n{told}-----END CERTIFICATE-----\n"
+
+
 @pytest.mark.parametrize(
     ("given", "field"),
     [
@@ -145,6 +161,7 @@ async def test_every_address_of_a_name_is_checked_when_it_is_dialled() -> None:
         ({"username": "a\0b"}, "endpoint.username"),
         ({"ca": "no certificate"}, "endpoint.ca"),
         ({"ca": "-----BEGIN CERTIFICATE-----\nAA\n-----END CERTIFICATE-----\n"}, "endpoint.ca"),
+        ({"ca": _of_version_7()}, "endpoint.ca"),
     ],
 )
 def test_what_cannot_be_an_endpoint_is_refused(given: dict[str, str], field: str) -> None:

@@ -30,7 +30,7 @@ class Texts:
 
     def __init__(self) -> None:
         self.values = ["one", "two"]
-        self.fails = False
+        self.failure: Exception | None = None
         self.goes_on = asyncio.Event()
         self.goes_on.set()
         self.asked = 0
@@ -38,8 +38,8 @@ class Texts:
     async def find(self, _name: str) -> Sequence[str]:
         self.asked += 1
         await self.goes_on.wait()
-        if self.fails:
-            raise Unavailable("the database is away")
+        if self.failure is not None:
+            raise self.failure
         return self.values
 
 
@@ -109,7 +109,7 @@ async def test_queries_beyond_the_limit_are_dropped(monkeypatch: pytest.MonkeyPa
 
 async def test_while_the_database_is_away_nothing_is_said() -> None:
     texts = Texts()
-    texts.fails = True
+    texts.failure = Unavailable("the database is away")
     assert await answers_to(FRAMED, texts) == b""
 
 
@@ -160,6 +160,18 @@ async def test_connections_beyond_a_limit_are_closed(
                 break
             except (EOFError, ConnectionError):  # or reset, if the query has come meanwhile
                 await asyncio.sleep(0)
+
+
+async def test_a_connection_that_ended_by_an_error_of_ours_gives_its_place_back() -> None:
+    asyncio.get_running_loop().set_exception_handler(lambda *_: None)
+    texts = Texts()
+    texts.failure = ArithmeticError("not foreseen")
+    async with served(texts) as port:
+        for _ in range(zone_server.MOST_OF_ONE):
+            with pytest.raises((EOFError, ConnectionError)):
+                await dns.asyncquery.tcp(QUERY, "127.0.0.1", 30, port)
+        texts.failure = None
+        assert (await dns.asyncquery.tcp(QUERY, "127.0.0.1", 30, port)).answer
 
 
 @pytest.mark.parametrize("run", [asyncio.run, uvloop.run])

@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 from base64 import b64encode
 from datetime import UTC, datetime, timedelta
-from typing import Any, Final
+from functools import partial
+from typing import Any, Final, cast
 
 import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes
-from cryptography.hazmat.primitives.asymmetric import dsa, ec, rsa
+from cryptography.hazmat.primitives.asymmetric import dsa, ec, ed25519, rsa
 from cryptography.hazmat.primitives.serialization import (
     BestAvailableEncryption,
     Encoding,
@@ -19,9 +20,11 @@ from cryptography.hazmat.primitives.serialization import (
 )
 from cryptography.x509.oid import NameOID
 
-from cloudcore.certificate import keys
+from cloudcore.acme import client as acme
+from cloudcore.certificate import issuer, keys
 from cloudcore.certificate.authority import pem
-from cloudcore.certificate.checks import check_signing_request, check_upload
+from cloudcore.certificate.checks import check_issued, check_signing_request, check_upload
+from cloudcore.certificate.issuer import AuthorityRefused, Chain
 from cloudcore.certificate.keys import is_light, is_sound, load_private_key, new_private_key
 from cloudcore.errors import InvalidInput
 from cloudcore.key_pairs import key_pem
@@ -274,6 +277,86 @@ def test_extensions_that_cannot_be_read_are_the_senders_fault(
     text = certificate.public_bytes(Encoding.PEM).decode()
     with pytest.raises(InvalidInput, match="certificate_pem"):
         check_upload(text, "", key_pem(key).decode(), moment_of(NOW))
+
+
+AT: Final = b"20600101000000Z"
+YEAR_0: Final = b"00000101000000Z"
+
+
+def spelled(certificate: x509.Certificate, before: bytes, after: bytes) -> x509.Certificate:
+    """Return a certificate with other bytes, as its signature is checked by nobody."""
+    der = certificate.public_bytes(Encoding.DER)
+    assert before in der
+    return x509.load_der_x509_certificate(der.replace(before, after))
+
+
+def test_a_certificate_of_the_year_0_is_the_senders_fault() -> None:
+    ends = datetime(2060, 1, 1, tzinfo=UTC)
+    life = partial(made, begins=LIVES["begins"], ends=ends, is_sha1=False)
+    leaf, signer = life(0, is_authority=False), life(1, is_authority=True)
+    private = key_pem(KEYS[0]).decode()
+    with pytest.raises(InvalidInput, match=r"certificate_pem: .* dates cannot be read"):
+        check_upload(pem(spelled(leaf, AT, YEAR_0)), "", private, moment_of(NOW))
+    with pytest.raises(InvalidInput, match=r"chain_pem: .* dates cannot be read"):
+        check_upload(pem(leaf), pem(spelled(signer, AT, YEAR_0)), private, moment_of(NOW))
+
+
+P256: Final = bytes.fromhex("2a8648ce3d030107")
+
+
+def test_an_authority_that_issues_what_cannot_be_read_has_refused(
+    key: ec.EllipticCurvePrivateKey,
+) -> None:
+    names = x509.SubjectAlternativeName([x509.DNSName("a.corp.example")])
+    nobody = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "abc")])
+
+    def issued_for(public: ec.EllipticCurvePublicKey | ed25519.Ed25519PublicKey) -> bytes:
+        certificate = (
+            x509.CertificateBuilder(nobody, nobody, public, 1)
+            .not_valid_before(NOW - timedelta(days=1))
+            .not_valid_after(datetime(2060, 1, 1, tzinfo=UTC))
+            .add_extension(names, critical=False)
+            .sign(key, hashes.SHA256())
+        )
+        return certificate.public_bytes(Encoding.DER)
+
+    request = x509.load_pem_x509_csr(request_of(names=names, key=key).encode())
+    good = issued_for(key.public_key())
+    odd = [
+        Chain(good.replace(AT, YEAR_0), ()),
+        Chain(good.replace(P256, P256[:-1] + b"\x7f"), ()),
+        Chain(good, (good.replace(b"\x0c\x03abc", b"\x03\x03\x00bc"),)),
+        Chain(issued_for(ed25519.Ed25519PrivateKey.generate().public_key()), ()),
+    ]
+    where = request.public_bytes(Encoding.DER), ["a.corp.example"], moment_of(NOW)
+    assert check_issued(Chain(good, ()), *where).certificate == good
+    for chain in odd:
+        with pytest.raises(AuthorityRefused):
+            check_issued(chain, *where)
+
+
+class NoTexts:
+    """The records of a test whose authority checks none."""
+
+    async def withdraw(self) -> None:
+        pass
+
+
+async def test_an_authority_that_answers_with_what_cannot_be_read_has_not_answered(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    der = made(0, **LIVES, is_sha1=False, is_authority=False).public_bytes(Encoding.DER)
+    before, version, after = der.partition(bytes.fromhex("a003020102"))
+    told = b64encode(before + version[:-1] + b"\x06" + after).decode()
+
+    async def order(*_: object) -> str:
+        return f"-----BEGIN CERTIFICATE-----\n{told}\n-----END CERTIFICATE-----\n"
+
+    monkeypatch.setattr(acme, "order", order)
+    directory = acme.Directory("https://ca.example.com/directory", "X")
+    key = ec.generate_private_key(ec.SECP256R1())
+    with pytest.raises(issuer.AuthorityUnreachable, match="no certificate"):
+        await issuer.AcmeIssuer(directory, key).issue(b"", [], cast("Any", NoTexts()))
 
 
 def test_a_common_name_of_bits_is_the_senders_fault(key: ec.EllipticCurvePrivateKey) -> None:

@@ -42,3 +42,16 @@ async def test_names_whose_servers_do_not_answer_hold_up_no_others(
     found = await asyncio.gather(*hanging, same, *more, return_exceptions=True)
     assert [each for each in found if isinstance(each, BaseException)] == [found[1]]
     assert asked.count("hangs0") == 1
+
+
+async def test_a_name_is_looked_up_again_after_the_machine_had_no_thread(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def refuse(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as without_threads:
+        without_threads.setattr(threading.Thread, "start", refuse)
+        with pytest.raises(BlockingIOError):
+            await resolve("127.0.0.1", 80)
+    assert [str(each) for each in await resolve("127.0.0.1", 80)] == ["127.0.0.1"]

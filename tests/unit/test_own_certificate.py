@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import fcntl
 import subprocess
 import sys
 import time
@@ -15,8 +17,10 @@ from typing import Final
 
 import pytest
 
-from cloudcore.acme.client import AcmeRefused, AcmeUnreachable
+from cloudcore.acme.client import AcmeRefused, AcmeUnreachable, Directory
 from cloudcore.key_pairs import write_private
+from cloudcore.own_certificate import orders
+from cloudcore.own_certificate.orders import CertificateOrder, _obtain
 from cloudcore.own_certificate.paths import own_certificate, own_folder, pause_file
 from cloudcore.own_certificate.renewal import (
     FIRST_DELAY,
@@ -200,3 +204,19 @@ def test_a_server_does_not_load_what_talks_to_authorities() -> None:
         text=True,
     )
     assert shown.stdout == "set()\n"
+
+
+def test_only_another_order_is_told_as_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    prepare(tmp_path, NAME, 0)
+    wanted = CertificateOrder((NAME,), Directory(DIRECTORY, "X_DIRECTORY"), tmp_path)
+    with (tmp_path / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        with pytest.raises(AcmeUnreachable, match="another process of this machine"):
+            asyncio.run(_obtain(wanted))
+
+    def fork(*_: object) -> bytes:
+        raise BlockingIOError(errno.EAGAIN, "no more processes")
+
+    monkeypatch.setattr(orders, "signing_request", fork)
+    with pytest.raises(BlockingIOError, match="no more processes"):
+        asyncio.run(_obtain(wanted))

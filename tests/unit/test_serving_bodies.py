@@ -371,6 +371,23 @@ async def test_who_waited_for_its_client_catches_up_only_so_far() -> None:
     pool.close()
 
 
+async def test_a_thread_that_could_not_be_started_is_started_later(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def refuse(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    pool = BulkPool("test", 1)
+    waits = CountedJob(pool, "waits", 1, 1, [])
+    with monkeypatch.context() as without_threads:
+        without_threads.setattr(threading.Thread, "start", refuse)
+        running = asyncio.create_task(waits.run())
+        await asyncio.sleep(0)
+    assert await CountedJob(pool, "next", 1, 1, []).run() == "next"
+    assert await running == "waits"
+    pool.close()
+
+
 async def test_threads_that_nobody_needs_end() -> None:
     pool = BulkPool("test", 3, idle_seconds=0.05)
     jobs = [SlowJob(asyncio.get_running_loop(), pool) for _ in range(3)]

@@ -95,6 +95,8 @@ def test_a_subject_is_not_empty_and_not_longer_than_a_line() -> None:
         ("a\n{{ name", 2),
         ("\n\n{% if a %}", 3),
         ("{% nothing %}", 1),
+        ("{{ 1 if 'x'[0] else 2 }}", 1),
+        ("{{ 'x'.y and 1 }}", 1),
         ("{{ a|nofilter }}", 1),
         ("{{ a is notest }}", 1),
         ("\n{{ range(1000000000) }}", 2),

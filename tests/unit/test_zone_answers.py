@@ -121,6 +121,13 @@ def test_what_is_not_there_is_said_with_the_start_of_authority(
     assert answer.authority[0][0].minimum == answer.authority[0].ttl == 5
 
 
+def test_the_database_is_not_asked_for_a_name_with_nul() -> None:
+    """PostgreSQL would refuse it."""
+    names = Names()
+    assert names.ask(f"_acme-challenge.\\000.{ZONE}.").rcode() == dns.rcode.NXDOMAIN
+    assert names.asked == []
+
+
 def test_the_zone_has_soa_and_name_servers() -> None:
     names = Names()
     soa = names.ask(ZONE, "SOA").answer[0][0]

@@ -131,6 +131,7 @@ async def create_payment_method(
     check_text(data.token)
     if data.display_name is not None:
         _check_name(data.display_name)
+    await ctx.database.read(services.check_room, organization_id)  # before the processor stores it
     kept = await services.keep(needs, organization_id, data.type, data.token)
     now = ctx.clock()
     new = PaymentMethod(

@@ -52,15 +52,24 @@ def name_of(kept: StoredMethod | PaymentMethod) -> str:
     return f"{_BRANDS.get(brand, brand.capitalize())} ending in {kept.last4}"
 
 
+def check_room(tx: Connection, organization_id: str) -> int:
+    """Return how many payment methods an organization has.
+
+    Raise `QuotaExceeded` if it has reached its quota.
+    """
+    used = rows.count_methods(tx, organization_id)
+    words = "an organization has at most {limit} payment methods; delete one"
+    check_limit(tx, EVERY_ACCOUNT, PAYMENT_METHODS, used, words)
+    return used
+
+
 def add_method(tx: Connection, new: PaymentMethod) -> PaymentMethod:
     """Insert a payment method; the first one of an organization is its default.
 
     Return it as stored. Raise `QuotaExceeded` if the organization has reached its quota.
     """
     lock_organization(tx, new.organization_id)
-    used = rows.count_methods(tx, new.organization_id)
-    words = "an organization has at most {limit} payment methods; delete one"
-    check_limit(tx, EVERY_ACCOUNT, PAYMENT_METHODS, used, words)
+    used = check_room(tx, new.organization_id)
     new = new._replace(is_default=new.is_default or used == 0)
     if new.is_default:
         rows.unset_default(tx, new.organization_id, new.created_at)

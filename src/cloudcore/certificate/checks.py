@@ -170,8 +170,7 @@ def check_upload(
     for number, issuer in issuers:
         _check_signature(issuer, "chain_pem", f"its number {number}")
     _check_order([certificate, *chain])
-    expires_at = microseconds(certificate.not_valid_after_utc)
-    issued_at = microseconds(certificate.not_valid_before_utc)
+    issued_at, expires_at = _validity(certificate, "certificate_pem")
     if not issued_at <= now < expires_at:
         when = "has expired" if now >= expires_at else "is not valid yet"
         raise _refused("certificate_pem", when)
@@ -244,11 +243,8 @@ def _check_issuer_key(issuer: x509.Certificate, number: int) -> None:
 
 def _check_issuer(issuer: x509.Certificate, number: int, now: int) -> None:
     """Raise `InvalidInput` if clients would refuse issuer `number` of the chain."""
-    if (
-        not microseconds(issuer.not_valid_before_utc)
-        <= now
-        < microseconds(issuer.not_valid_after_utc)
-    ):
+    begins_at, ends_at = _validity(issuer, "chain_pem")
+    if not begins_at <= now < ends_at:
         raise _refused("chain_pem", f"has an issuer (number {number}) that is not valid now")
     try:
         found = issuer.extensions.get_extension_for_class(x509.BasicConstraints)
@@ -257,6 +253,17 @@ def _check_issuer(issuer: x509.Certificate, number: int, now: int) -> None:
         is_authority = False
     if not is_authority:
         raise _refused("chain_pem", f"has an issuer (number {number}) that is no authority")
+
+
+def _validity(certificate: x509.Certificate, field: str) -> tuple[int, int]:
+    """Return (begin, end) of the time in which a certificate is valid."""
+    try:
+        return (
+            microseconds(certificate.not_valid_before_utc),
+            microseconds(certificate.not_valid_after_utc),
+        )
+    except UNREADABLE:  # a year 0
+        raise _refused(field, "has a certificate whose dates cannot be read") from None
 
 
 def _check_signature(certificate: x509.Certificate, field: str, what: str) -> None:
@@ -313,21 +320,22 @@ def check_issued(chain: Chain, csr_der: bytes, domains: Sequence[str], now: int)
         certificate = x509.load_der_x509_certificate(chain.certificate)
         issuers = [x509.load_der_x509_certificate(each) for each in chain.issuers]
         names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName)
+        key = certificate.public_key()
+        issued = Issued(
+            chain.certificate,
+            pem(certificate),
+            "".join(pem(each) for each in issuers if each.subject != each.issuer),
+            fingerprint(certificate),
+            microseconds(certificate.not_valid_before_utc),
+            microseconds(certificate.not_valid_after_utc),
+        )
     except (x509.ExtensionNotFound, *UNREADABLE):
         raise AuthorityRefused(CA_REFUSED, "what the authority issued is no certificate") from None
     found = {name.lower() for name in names.value.get_values_for_type(x509.DNSName)}
     if found != set(domains):
         raise AuthorityRefused(CA_REFUSED, "what the authority issued is for other domains")
-    if public_der(certificate.public_key()) != public_der(wanted):
+    if algorithm_of(key) is None or public_der(key) != public_der(wanted):
         raise AuthorityRefused(CA_REFUSED, "what the authority issued is for another key")
-    expires_at = microseconds(certificate.not_valid_after_utc)
-    if expires_at <= now:
+    if issued.expires_at <= now:
         raise AuthorityRefused(CA_REFUSED, "what the authority issued has expired")
-    return Issued(
-        chain.certificate,
-        pem(certificate),
-        "".join(pem(each) for each in issuers if each.subject != each.issuer),
-        fingerprint(certificate),
-        microseconds(certificate.not_valid_before_utc),
-        expires_at,
-    )
+    return issued

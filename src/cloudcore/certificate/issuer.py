@@ -21,6 +21,7 @@ from cloudcore.acme import client as acme
 from cloudcore.certificate import rows
 from cloudcore.certificate.certificate import Certificate, Challenge, FaultCode, values_by_record
 from cloudcore.certificate.domains import DomainGrants, is_within
+from cloudcore.certificate.keys import UNREADABLE
 from cloudcore.db.base import Connection, Database
 from cloudcore.keyring import Keyring
 from cloudcore.outbound.dns_resolver import DnsFailed, DnsResolver
@@ -296,12 +297,14 @@ def _code(problem: acme.DomainProblem) -> Reason:
 def _parsed(chain: str) -> Chain:
     try:
         certificate, *issuers = x509.load_pem_x509_certificates(chain.encode())
-    except ValueError:
+        return Chain(
+            certificate.public_bytes(Encoding.DER),
+            tuple(
+                each.public_bytes(Encoding.DER) for each in issuers if each.subject != each.issuer
+            ),
+        )
+    except UNREADABLE:
         raise AuthorityUnreachable("it answered with no certificate") from None
-    return Chain(
-        certificate.public_bytes(Encoding.DER),
-        tuple(each.public_bytes(Encoding.DER) for each in issuers if each.subject != each.issuer),
-    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -137,6 +137,8 @@ class Answerer:
             if kind not in (dnslib.QTYPE.TXT, dnslib.QTYPE.ANY):
                 return []
             full = b".".join((*below, *self._apex)).decode()
+            if "\0" in full:  # PostgreSQL refuses it
+                return None
             texts = (await self._find_texts(f"{full}."))[:MOST_TEXTS]
             return [
                 dnslib.RR(name, dnslib.QTYPE.TXT, rdata=dnslib.TXT(text), ttl=_TEXT_SECONDS)
@@ -313,13 +315,17 @@ class TcpConnections:
         if source and is_taken:
             self._writers.add(writer)
             self._of_source[source] += 1
-            with suppress(OSError, EOFError, TimeoutError):
-                for _ in range(_MOST_QUERIES):
-                    if not await self._serve_one(reader, writer):
-                        break
-            self._writers.discard(writer)
-            self._of_source -= Counter({source: 1})
-        writer.close()
+            try:
+                with suppress(OSError, EOFError, TimeoutError):
+                    for _ in range(_MOST_QUERIES):
+                        if not await self._serve_one(reader, writer):
+                            break
+            finally:
+                self._writers.discard(writer)
+                self._of_source -= Counter({source: 1})
+                writer.close()
+        else:
+            writer.close()
 
     def close(self) -> None:
         """Abort all connections."""

@@ -67,7 +67,8 @@ def variables_of(template: Template) -> list[str]:
             of.compile(tree)
         except TemplateSyntaxError as error:
             raise _malformed(part, error.lineno, error.message or "") from None
-        except (SyntaxError, RecursionError) as error:  # in the Python code of Jinja2
+        except (SyntaxError, RecursionError, language.Missing) as error:
+            # In the Python code of Jinja2, or in a condition of constants, which it evaluates.
             raise _malformed(part, 1, str(error)) from None
     return sorted(found)
 

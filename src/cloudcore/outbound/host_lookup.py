@@ -30,7 +30,7 @@ _under_way: Final[dict[_Key, _Found]] = {}
 async def resolve(host: str, port: int) -> Sequence[Address]:
     """Return the addresses of a host; concurrent callers share a look-up.
 
-    Raise `OSError` if there are none, or `MOST_AT_ONCE` look-ups are under way.
+    Raise `OSError` if there are none, `MOST_AT_ONCE` look-ups are under way, or no thread starts.
     """
     loop = asyncio.get_running_loop()
     key = (loop, host, port)
@@ -38,8 +38,7 @@ async def resolve(host: str, port: int) -> Sequence[Address]:
     if found is None:
         if len(_under_way) >= MOST_AT_ONCE:
             raise BlockingIOError("too many names are looked up")
-        found = _under_way[key] = loop.create_future()
-        found.add_done_callback(partial(_forget, key))
+        found = loop.create_future()
 
         def look_up() -> None:
             answer = _look_up(host, port)
@@ -47,7 +46,13 @@ async def resolve(host: str, port: int) -> Sequence[Address]:
                 loop.call_soon_threadsafe(_tell, found, answer)
 
         # It ends with the process, which need not wait for it.
-        threading.Thread(target=look_up, name="look-up", daemon=True).start()
+        thread = threading.Thread(target=look_up, name="look-up", daemon=True)
+        try:
+            thread.start()
+        except RuntimeError:
+            raise BlockingIOError("the machine has no more threads") from None
+        _under_way[key] = found
+        found.add_done_callback(partial(_forget, key))
     return await asyncio.shield(found)
 
 

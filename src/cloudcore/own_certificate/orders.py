@@ -132,9 +132,10 @@ def _alone(folder: Path) -> Iterator[None]:
     """
     descriptor = os.open(folder / "lock", os.O_CREAT | os.O_RDWR, 0o600)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise AcmeUnreachable("another process of this machine orders it now") from None
         yield
-    except BlockingIOError:
-        raise AcmeUnreachable("another process of this machine orders it now") from None
     finally:
         os.close(descriptor)

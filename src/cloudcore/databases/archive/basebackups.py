@@ -38,10 +38,12 @@ from cloudcore.storage.needs import StorageNeeds
 _NOBODY: Final = 65534
 _ROOTS: Final = "/etc/roots.pem"
 _LAST_LINES: Final = 5
-_PROGRESS: Final = re.compile(r"\s{0,20}([0-9]{1,16})/([0-9]{1,16}) kB \(([0-9]{1,3})%\)")
+_PROGRESS: Final = re.compile(r"\s{0,20}([0-9]{1,15})/([0-9]{1,15}) kB \(([0-9]{1,3})%\)")
 _MOST_NOTE: Final = 4096
 _ID: Final = re.compile(r"[0-9a-f-]{36}")
 _Count = Annotated[int, msgspec.Meta(ge=0, le=1 << 60)]
+_Moment = Annotated[int, msgspec.Meta(ge=0, le=1 << 57)]
+"""Before the year 7000, so that it can be told."""
 
 
 class _Note(msgspec.Struct, frozen=True):
@@ -49,8 +51,8 @@ class _Note(msgspec.Struct, frozen=True):
 
     size_bytes: _Count
     stored_bytes: _Count
-    started_at: _Count
-    completed_at: _Count
+    started_at: _Moment
+    completed_at: _Moment
 
 
 @dataclass(frozen=True, slots=True)

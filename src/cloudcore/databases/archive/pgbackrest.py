@@ -16,7 +16,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Annotated, Final, NamedTuple
 
 import msgspec
 
@@ -81,17 +81,22 @@ class ServerPlace(NamedTuple):
     data_inside: str = DATA_INSIDE
 
 
+_Seconds = Annotated[int, msgspec.Meta(ge=0, le=1 << 37)]
+"""A moment before the year 7000: whoever may write to the bucket may have changed it."""
+_Count = Annotated[int, msgspec.Meta(ge=0, le=1 << 60)]
+
+
 class _Timestamp(msgspec.Struct):
-    start: int
-    stop: int
+    start: _Seconds
+    stop: _Seconds
 
 
 class _Repository(msgspec.Struct):
-    delta: int
+    delta: _Count
 
 
 class _Sizes(msgspec.Struct):
-    size: int
+    size: _Count
     repository: _Repository
 
 

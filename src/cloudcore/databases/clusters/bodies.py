@@ -147,7 +147,7 @@ def _check_roots(field: str, pem: str) -> None:
     """Raise `InvalidInput`, naming the field, unless a text contains PEM certificates."""
     try:
         is_whole = bool(x509.load_pem_x509_certificates(pem.encode()))
-    except (ValueError, UnicodeEncodeError):
+    except (ValueError, x509.InvalidVersion):
         is_whole = False
     if not is_whole:
         raise invalid_field(field, "certificates in PEM")

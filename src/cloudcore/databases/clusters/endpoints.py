@@ -52,7 +52,7 @@ async def addresses_of(
     try:
         found = [literal] if literal is not None else await look_up(host, port)
         _vet(host, port, found, networks)
-    except OSError as error:
+    except (OSError, UnicodeError) as error:  # of a label that is too long
         raise EndpointUnreachable(f"{host} has no address: {error}") from None
     except NotAllowed as error:
         raise EndpointUnreachable(str(error)) from None

@@ -13,7 +13,7 @@ from typing import Final
 
 from cloudcore.clock import MICROSECONDS
 from cloudcore.db.base import Connection
-from cloudcore.errors import AccessDenied, Conflict
+from cloudcore.errors import AccessDenied, Conflict, Unauthenticated
 from cloudcore.iam.decision import Caller, Question, decide
 from cloudcore.iam.principal import Principal, PrincipalKind, SourceIdentity
 from cloudcore.identity.credentials import hash_of, id_in, random_text, text_with_id
@@ -27,7 +27,8 @@ from cloudcore.identity.rows.container_passwords import (
     remove_expired_of_person,
 )
 from cloudcore.identity.rows.roles import AssumableRole
-from cloudcore.identity.rows.sessions import find_session_end
+from cloudcore.identity.rows.sessions import find_live_session, find_session_end
+from cloudcore.identity.rows.users import lock_user
 from cloudcore.identity.tokens.access_tokens import clamp_duration
 from cloudcore.web.context import RequestContext
 
@@ -66,11 +67,16 @@ def create_container_password(
 
     Raises:
         AccessDenied, NotFound, InvalidInput: as for `assume_role`.
+        Unauthenticated: the sign-in has ended meanwhile.
         Conflict: the person has a container password with this name, or has `MAX_KEPT`.
 
     """
     person = ctx.caller
     assert person is not None
+    # Whatever ends the sign-in deletes the passwords, so none may be added after it.
+    lock_user(tx, person.id)
+    if find_live_session(tx, person.sid or "", now) is None:
+        raise Unauthenticated("the sign-in has ended")
     role = assumable_role(ctx, tx, role_text, now)
     remove_expired_of_person(tx, person.id, now)
     if CONTAINER_PASSWORDS.count(tx, person.id) >= MAX_KEPT:

@@ -135,7 +135,11 @@ class BulkPool:
             self._queue.put((job.turn, next(self._submitted), job))
         if start:
             name = f"{self._name}-{number}"
-            threading.Thread(target=self._run, name=name, daemon=True).start()
+            try:
+                threading.Thread(target=self._run, name=name, daemon=True).start()
+            except RuntimeError:  # the machine has no more; another thread takes the job
+                with self._lock:
+                    self._threads -= 1
 
     def close(self) -> None:
         """End the threads once the queue is empty."""
