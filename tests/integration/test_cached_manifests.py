@@ -325,6 +325,7 @@ async def test_an_immutable_tag_stays_though_the_upstream_has_moved_or_deleted_i
         answer = await cached.pull("v1")
         assert (answer.status, answer.headers["docker-content-digest"]) == (200, digest)
         assert "warning" not in answer.headers
+        cached.clock.advance(TTL - 1)
     assert cached.upstream.count("HEAD") == 1, "and is asked for again when it is no longer fresh"
     assert cached.rows("SELECT action FROM tag_events") == [("created",)]
     await cached.check()
