@@ -16,6 +16,7 @@ from registry.blobstore.backups import deletions_held
 from registry.blobstore.disk.store import FilesystemStore
 from registry.counters import SEALED_BYTES, SEALED_OBJECTS
 from registry.errors import StoreUnavailable
+from registry.gc.database_rollback import accept_database
 from registry.gc.fsck import check
 from registry.gc.object_check import Pace
 from registry.gc.object_sealing import Outcome
@@ -393,6 +394,18 @@ async def test_a_turn_waits_for_a_backup_and_can_be_turned_off(
     assert len(seal_chores(keyed.ctx, store, 1)) == 1
     assert seal_chores(keyed.ctx, store, 0) == ()
     assert seal_chores(replace(keyed.ctx, seals=False), store, 1) == ()
+
+
+async def test_beside_a_database_that_went_back_no_blob_is_sealed(
+    keyed: KeyedRegistry, store: FilesystemStore, caplog: pytest.LogCaptureFixture
+) -> None:
+    await push_blob(keyed.registry, b"plain")
+    await store.note_generation(keyed.ctx.new_id())
+    turns = SealTurns(keyed.ctx, store, 1 << 40)
+    assert await turns.turn() == 0
+    assert "no blob is sealed: the database is older than the blobs" in caplog.text
+    await accept_database(keyed.ctx, store)
+    assert await turns.turn() == 1
 
 
 async def test_an_unmounted_disk_marks_few_blobs(
