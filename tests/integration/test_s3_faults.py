@@ -273,10 +273,12 @@ class Canned(BaseHTTPRequestHandler):
 
 
 @contextmanager
-def answering(*pages: bytes, status: int = 200) -> Iterator[tuple[Bucket, list[str]]]:
+def answering(
+    *pages: bytes | tuple[int, bytes], status: int = 200
+) -> Iterator[tuple[Bucket, list[str]]]:
     """Give a bucket whose server answers these, and the paths that it is asked for."""
     asked: list[str] = []
-    answers = [(status, each) for each in pages]
+    answers = [(status, each) if isinstance(each, bytes) else each for each in pages]
     handler = type("Handler", (Canned,), {"pages": answers, "asked": asked})
     with HTTPServer(("127.0.0.1", 0), handler) as server:
         thread = Thread(target=server.serve_forever, args=(0.01,))
@@ -359,6 +361,39 @@ def test_only_an_absent_key_is_absent(code: str, error: type[Exception]) -> None
         with pytest.raises(error):
             bucket.head("key")
         assert len(asked) == 2  # HEAD, whose answer has no body, and GET
+
+
+def test_a_server_that_knows_no_conditions_is_told_none_again() -> None:
+    unknown = (501, b"<Error><Code>NotImplemented</Code></Error>")
+    denied = (403, b"<Error><Code>AccessDenied</Code></Error>")
+    with answering(denied, unknown, b"", b"") as (bucket, asked):
+        with pytest.raises(StoreRefused, match="AccessDenied"):
+            bucket.put("key", b"bytes", is_new=True)
+        for requests in (1 + 2, 1 + 2 + 1):
+            bucket.put("key", b"bytes", is_new=True)
+            assert len(asked) == requests
+
+
+def test_a_part_that_was_stored_with_other_bytes_is_no_part() -> None:
+    with answering(b"") as (bucket, _):
+        bucket.client.meta.events.register(
+            "after-call.s3.UploadPart", lambda parsed, **_: parsed.update(ChecksumCRC32C="AAAAAA==")
+        )
+        with pytest.raises(StoreUnavailable, match="has kept other bytes than were sent"):
+            bucket.send_part("key", "upload", 1, b"part")
+
+
+def test_what_could_not_be_deleted_is_named_and_what_is_absent_is_deleted() -> None:
+    failed = "".join(
+        f"<Error><Key>{key}</Key><Code>{code}</Code></Error>"
+        for key, code in (("first", "AccessDenied"), ("second", "NoSuchKey"))
+    )
+    page = f"<DeleteResult>{failed}</DeleteResult>".encode()
+    keys = ["first", "second", "third"]
+    with answering(page, page) as (bucket, _):
+        assert bucket.delete(keys) == {"first": "AccessDenied"}
+        with pytest.raises(StoreRefused, match="AccessDenied"):
+            bucket.delete_all(keys)
 
 
 def test_a_page_of_uploads_need_not_name_the_upload_that_it_ends_with() -> None:
