@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 import pytest
 from sqlalchemy import bindparam
 
+from cloudcore.db.base import Connection
 from cloudcore.db.statement import Statement
 from cloudcore.keyring import Keyring
 from cloudcore.kms.key import Key
@@ -60,6 +61,10 @@ async def change(world: SealedWorld, stored_id: str, stored_bytes: bytes) -> Non
         await world.install.database.write(lambda tx: tx.execute(_CHANGE, **of))
     else:
         _files(world)[stored_id] = stored_bytes
+
+
+def spoil_sessions(tx: Connection, wrapped: bytes) -> None:
+    assert tx.execute(_SPOIL, wrapped=wrapped) == 1
 
 
 def _files(world: SealedWorld) -> dict[str, bytes]:
@@ -331,8 +336,7 @@ async def test_a_session_whose_wrap_does_not_open_has_lost_its_bytes(world: Seal
     for method, wrapped in (("PATCH", b""), ("PUT", b"no wrap")):
         location = (await world.begin("red")).headers["location"]
         assert (await world.docker.patch(location, content=DATA)).status_code == 202
-        change = {"wrapped": wrapped}
-        assert await world.database.write(lambda tx, of=change: tx.execute(_SPOIL, **of)) == 1
+        await world.database.write(spoil_sessions, wrapped)
         path = f"{location}?digest={digest_of(DATA + b'more')}"
         for _ in range(2):
             answer = await world.docker.request(method, path, content=b"more")
