@@ -344,6 +344,10 @@ def test_a_backup_is_refused_where_it_would_do_harm(
     options = BackupOptions(patience_seconds=0)
     with deletions_held(site.data / "blobs"), pytest.raises(HeldByAnother):
         take_backup(site.settings, tmp_path / "second", lambda _: None, options)
+    absent = ["backup", str(tmp_path / "fourth"), "--data", str(tmp_path / "absent")]
+    assert main(absent) == 2
+    assert f"there is no account in {tmp_path / 'absent'}" in capsys.readouterr().err
+    assert not (tmp_path / "fourth").exists()
     empty = planted(tmp_path / "empty")
     (empty / "blobs" / "objects").mkdir(parents=True)
     with pytest.raises(BackupRefused, match="no account"):

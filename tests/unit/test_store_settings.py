@@ -17,6 +17,7 @@ from registry.blobstore.s3.bucket_check import unsupported_calls
 from registry.blobstore.s3.responses import KeyMissing
 from registry.blobstore.s3.store import S3Store
 from registry.blobstore.store import BlobStore
+from registry.cli.server.setting_checks import refusals
 from registry.oci.digest import digest_of
 from registry.settings.reading import from_environment
 from registry.settings.settings import Settings
@@ -92,6 +93,15 @@ def test_a_bucket_is_tried_and_left_empty() -> None:
         with closing(Bucket(nowhere)) as bucket:
             (refusal,) = unsupported_calls(bucket)
             assert "does not answer" in refusal
+
+
+def test_what_a_bucket_does_not_do_is_a_refusal_of_the_settings(tmp_path: Path) -> None:
+    with credentials():
+        in_bucket = replace(Settings(data=tmp_path), store=settings_for("moto"))
+        assert list(refusals(in_bucket)) == []
+        absent = replace(in_bucket.store, store_s3_bucket="absent")
+        (refusal,) = refusals(replace(in_bucket, store=absent))
+    assert refusal == "store_s3_bucket: the bucket does not store an object: NoSuchBucket"
 
 
 class Other(Bucket):
