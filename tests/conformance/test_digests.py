@@ -128,7 +128,9 @@ def test_alias_needs_a_proof(repository: Repository) -> None:
     content = repository.push_blob(blob())
     alias = Content(content.body, algorithm="sha512")
     refused(repository.get_blob(alias.digest), 404, "BLOB_UNKNOWN")
+    assert repository.post(mount=alias.digest).status_code == 202
     repository.push_blob(alias)
+    assert repository.post(mount=alias.digest).status_code == 201
     assert repository.get_blob(alias.digest).content == content.body
 
 

@@ -110,3 +110,20 @@ async def test_files_of_others_among_the_orphans_are_left_alone(tmp_path: Path) 
         assert not await store.take_back(object_id)
         assert not await store.set_aside(object_id, 7)
     assert len(list((tmp_path / "blobs" / "orphans").iterdir())) == 3
+
+
+@pytest.mark.parametrize("kind", ["filesystem", "filesystem-sealed"])
+async def test_an_orphan_replaces_no_file_that_has_its_id_by_now(kind: str, tmp_path: Path) -> None:
+    """As after an older copy of the files was brought back beside the orphans."""
+    with opened_store(kind, tmp_path / "blobs") as store:
+        object_id = await put(store, DATA)
+        home = tmp_path / "blobs" / "objects" / object_id[-2:] / object_id
+        kept = home.read_bytes()
+        assert await store.set_aside(object_id, 7)
+        home.write_bytes(b"other bytes")
+        assert not await store.take_back(object_id)
+        assert home.read_bytes() == b"other bytes"
+        assert [each[:2] for each in await listed(store.list_orphans())] == [(object_id, 7)]
+        home.unlink()
+        assert await store.take_back(object_id)
+        assert home.read_bytes() == kept

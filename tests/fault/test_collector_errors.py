@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -11,6 +11,8 @@ from typing import Final, cast
 import pytest
 
 from cloudcore.clock import uuid7
+from cloudcore.db.base import ConstraintViolated
+from cloudcore.errors import Unavailable
 from cloudcore.jobs.runs import find_run
 from cloudcore.threads import Threads
 from registry.blobstore.base import Orphan
@@ -24,6 +26,7 @@ from registry.oci.digest import digest_of
 from registry.services.collector_runs import KIND, start_collection
 from tests.collecting import at_once, collect
 from tests.databases import on_both_databases
+from tests.dying import Kind, PassingDatabase
 from tests.fault.collected import (
     GARBAGE,
     MARK,
@@ -119,6 +122,46 @@ async def test_a_store_that_goes_on_refusing_fails_the_run(
     assert told[-1] == ("STORE_UNAVAILABLE", False)
     assert set(told[:-1]) == {("STORE_UNAVAILABLE", True)}
     store.files.refusals = 0
+    await check_needed(registry, store)
+    await clean(registry, store)
+    await check_clean(registry, store)
+
+
+class Sweepless(PassingDatabase):
+    """A database that fails the next sweep."""
+
+    failure: Exception | None = None
+
+    async def before(self, _kind: Kind, call: Callable[..., object]) -> None:
+        failure = self.failure
+        if failure is not None and getattr(call, "__name__", "") == "_sweep":
+            self.failure = None
+            raise failure
+
+
+@on_both_databases
+@pytest.mark.parametrize(
+    ("failure", "fault"),
+    [
+        (Unavailable("the disk is full"), "SERVICE_UNAVAILABLE: the disk is full"),
+        (ConstraintViolated("something refers to it by now"), None),
+    ],
+    ids=["unavailable", "referred to"],
+)
+async def test_a_sweep_that_the_database_refuses_is_done_by_this_run_or_the_next(
+    registry: Registry, store: RefusingStore, failure: Exception, fault: str | None
+) -> None:
+    await fill(registry, store)
+    database = Sweepless(registry.ctx.database)
+    ctx, account_id = at_once(replace(registry.ctx, database=database)), await registry.account_id()
+    run = await ctx.database.write(start_collection, account_id, ctx.new_id(), ctx.change_by(""))
+    database.failure = failure
+    kind = replace(collection_kind(ctx, store), max_attempts=1)
+    await run_due(ctx.database, [kind], ctx.clock)
+    assert database.failure is None
+    ended = await ctx.database.read(find_run, KIND, account_id, run.id)
+    assert ended is not None
+    assert (ended.state, ended.fault) == ("failed" if fault else "succeeded", fault)
     await check_needed(registry, store)
     await clean(registry, store)
     await check_clean(registry, store)

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
+
+import pytest
 
 from registry.metadata.blobs import damage
 from registry.metadata.blobs.objects import find_object
@@ -54,3 +58,18 @@ async def marked(registry: Registry) -> list[tuple[str, str]]:
         damage.damaged_objects, await registry.account_id(), 100
     )
     return [(each.digest, each.damage) for each in found]
+
+
+@contextmanager
+def unreadable(path: Path) -> Iterator[None]:
+    """Let the disk fail in the block when this file is read, under any of its names."""
+    failing, read = path.stat().st_ino, os.preadv
+
+    def read_or_fail(descriptor: int, *given: Any) -> int:  # noqa: ANN401 - as preadv has it
+        if os.fstat(descriptor).st_ino == failing:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        return read(descriptor, *given)
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(os, "preadv", read_or_fail)
+        yield

@@ -344,6 +344,10 @@ def test_a_backup_is_refused_where_it_would_do_harm(
     options = BackupOptions(patience_seconds=0)
     with deletions_held(site.data / "blobs"), pytest.raises(HeldByAnother):
         take_backup(site.settings, tmp_path / "second", lambda _: None, options)
+    absent = ["backup", str(tmp_path / "fourth"), "--data", str(tmp_path / "absent")]
+    assert main(absent) == 2
+    assert f"there is no account in {tmp_path / 'absent'}" in capsys.readouterr().err
+    assert not (tmp_path / "fourth").exists()
     empty = planted(tmp_path / "empty")
     (empty / "blobs" / "objects").mkdir(parents=True)
     with pytest.raises(BackupRefused, match="no account"):
@@ -361,6 +365,9 @@ def test_a_restoration_is_refused_where_it_would_do_harm(
     assert "there is no folder" in refusal()
     assert site.back_up() == 0
     assert "is not empty" in refusal(site.data)
+    with pytest.MonkeyPatch.context() as environment:
+        environment.setenv("ENTREPOT_DATABASE_URL", f"sqlite:///{site.data / 'metadata.db'}")
+        assert "there is a database already" in refusal()
     database = site.target / site.manifest().database.file
     kept = database.read_bytes()
     database.write_bytes(kept[:-1] + b"?")
@@ -390,7 +397,17 @@ def test_the_root_key_is_in_a_backup_only_if_asked_for(
     other.write_bytes(secrets.token_bytes(32))
     assert main([*restore, "--root-key", str(other)]) == 2
     assert "is not the root key of this backup" in capsys.readouterr().err
+    short = tmp_path / "short.key"
+    short.touch(0o600)
+    short.write_bytes(b"short")
+    assert main([*restore, "--root-key", str(short)]) == 2
+    assert "the root key must have 32 bytes" in capsys.readouterr().err
     assert not restored.exists()
+    with pytest.MonkeyPatch.context() as environment:
+        environment.setenv("ENTREPOT_ROOT_KEY_FILE", str(data / "root.key"))
+        assert main(restore) == 0
+    assert not (restored / "root.key").exists(), "it stays where it is"
+    shutil.rmtree(restored)
     assert main([*restore, "--root-key", str(data / "root.key")]) == 0
     assert (restored / "root.key").read_bytes() == key
     assert (restored / "root.key").stat().st_mode & 0o777 == 0o600

@@ -18,10 +18,12 @@ from cloudcore.db.base import Connection
 from cloudcore.db.rows import insert_new
 from cloudcore.db.statement import Statement
 from cloudcore.storage.tables import storage_pieces
+from registry.backup.objects import damaged_inline
 from registry.blobstore.disk.folders import object_path
 from registry.blobstore.disk.store import FilesystemStore
 from registry.metadata.repositories.repository import find_account
 from registry.oci.digest import digest_of
+from registry.settings.groups import Limits
 from tests.inprocess import Registry
 from tests.integration.backup_world import (
     LATER,
@@ -34,6 +36,7 @@ from tests.integration.backup_world import (
     site,
 )
 from tests.keyed_registry import open_keyed_registry
+from tests.memory_store import MemoryStore
 
 pytestmark = pytest.mark.usefixtures("no_settings")
 
@@ -112,6 +115,35 @@ def test_a_blob_that_is_damaged_here_is_named_and_copied_again_once_it_is_healed
     assert site.back_up() == 0
     assert site.manifest().damaged == []
     assert object_file(site.target / "objects", LAYER).exists()
+
+
+async def test_damaged_bytes_in_the_database_are_told_by_length_and_if_verified_by_hash(
+    sqlite_database: str,
+) -> None:
+    """Plain ones have their digest, sealed ones a checksum of what is stored."""
+    async with open_keyed_registry(sqlite_database, MemoryStore(), Limits()) as keyed:
+        others: set[bytes] = set()
+        for content, client, words in (
+            (b"plain", keyed.registry.client, "its bytes hash to sha256:"),
+            (b"sealed", keyed.client, "its stored bytes do not have their checksum"),
+        ):
+            digest = digest_of(content)
+            path = f"/v2/dev/app/blobs/uploads/?digest={digest}"
+            assert (await client.request("POST", path, content)).status == 201
+            (kept,) = set(await keyed.bodies()) - others
+            others.add(kept)
+            for body, problem, is_told in (
+                (kept, "", (False, False)),
+                (bytes(len(kept)), words, (False, True)),
+                (kept + b"x", f"{len(kept) + 1} bytes instead of {len(kept)}", (True, True)),
+            ):
+                await keyed.set_body(digest, body)
+                for verifies in (False, True):
+                    found = await keyed.database.read(damaged_inline, verifies=verifies)
+                    assert bool(found) is is_told[verifies]
+                    assert all(each.digest == digest for each in found)
+                    assert all(problem in each.problem for each in found)
+            await keyed.set_body(digest, kept)
 
 
 @contextmanager

@@ -15,7 +15,7 @@ from cloudcore.quotas.limits import QuotaUse, put_limit
 from registry.blobstore.base import StagedDropped
 from registry.metadata.pull_through.rules import find_rule_for
 from registry.metadata.quotas import COUNTED_BYTES
-from registry.metadata.repositories.repository import find_account
+from registry.metadata.repositories.repository import find_account, find_repository
 from registry.oci.digest import digest_of
 from registry.quotas import BLOB_BYTES
 from registry.services.pull_through import missing_blobs
@@ -163,6 +163,7 @@ async def test_answers_are_those_of_stored_blobs(fills: OpenFills, stored: bool)
             "content-length": str(size),
         }
         assert await ask("HEAD") == (200, whole, b"")
+        assert await ask("HEAD", if_none_match=f'"{DIGEST}"') == (304, always, b"")
         assert await ask(if_none_match=f'"{DIGEST}"') == (304, always, b"")
         for span, start, stop in (("5-11", 5, 12), ("-3", size - 3, size)):
             place = {
@@ -174,7 +175,7 @@ async def test_answers_are_those_of_stored_blobs(fills: OpenFills, stored: bool)
         assert (await ask(if_match='"sha256:x"'))[0] == 412
         assert await ask() == (200, whole, BLOB)
         assert upstream.asked == [Asked(DIGEST, 0)]
-        assert upstream.heads == ([] if stored else [DIGEST])
+        assert upstream.heads == ([] if stored else [DIGEST] * 2)
 
 
 @pytest.mark.parametrize("where", [0, 1])
@@ -358,6 +359,41 @@ async def test_what_the_upstream_has_not_is_404(fills: OpenFills) -> None:
         assert await world.left() == NONE
 
 
+async def test_a_blob_may_be_pulled_before_any_image_of_its_repository(fills: OpenFills) -> None:
+    new = "hub/team/new"
+    upstream = DrippingUpstream(BLOB)
+    async with fills(upstream) as world:
+        worker = world.workers[0]
+        for digest, method, status in (
+            (SMALL_DIGEST, "GET", 404),
+            (DIGEST, "HEAD", 200),
+            (DIGEST, "GET", 200),
+        ):
+            there = await world.database.read(find_repository, HANDLE, new)
+            assert there is None, "its upstream has not sent anything for it"
+            answer = await worker.client.request(method, path_of(digest, new))
+            assert answer.status == status
+        assert answer.body == BLOB
+        there = await world.database.read(find_repository, HANDLE, new)
+        assert there is not None
+        assert there.is_cached
+
+
+async def test_bytes_that_were_staged_and_are_lost_are_fetched_anew(
+    fills: OpenFills, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(missing_blobs, "size_in_manifests", lambda *_: len(BLOB))
+    upstream = DrippingUpstream(BLOB)
+    upstream.breaks_at = [5 * MIB] * 3
+    async with fills(upstream) as world:
+        await world.broken(DIGEST, "reset")
+        (world.folder / "uploads" / (await world.fill()).upload.stage_id).unlink()
+        upstream.asked.clear()
+        assert await world.workers[0].pull(DIGEST) == BLOB
+        assert upstream.asked == [Asked(DIGEST, 0)]
+        assert await world.left() == ONE
+
+
 async def test_bytes_of_the_account_are_linked_only_if_the_upstream_has_them(
     fills: OpenFills,
 ) -> None:
@@ -390,6 +426,8 @@ async def test_an_upstream_that_tells_no_size_is_waited_for(fills: OpenFills) ->
     upstream = DrippingUpstream(BLOB)
     upstream.tells_size = False
     async with fills(upstream, count=2) as world:
+        head = await world.workers[0].client.request("HEAD", path_of(DIGEST))
+        assert head.status == 503, "a length that is not known cannot be told"
         bodies = await asyncio.gather(*(worker.pull(DIGEST) for worker in world.workers))
         assert bodies == [BLOB, BLOB]
         assert upstream.asked == [Asked(DIGEST, 0)]

@@ -16,7 +16,8 @@ from registry.metadata.pull_through.lookups import KeptTags, find_tags, keep_tag
 from registry.oci.digest import digest_of
 from registry.oci.media_types import OCI_INDEX, OCI_MANIFEST
 from registry.oci.reference import Name
-from registry.upstream.base import HiddenUpstream, UpstreamUnreachable
+from registry.services.pull_through import concurrency
+from registry.upstream.base import HiddenUpstream, NotUpstream, UpstreamUnreachable
 from tests.databases import on_both_databases
 from tests.inprocess import Answer, Client
 from tests.integration.mirror_world import APP, HANDLE, NAME, NEGATIVE_TTL, TTL, CachedWorld
@@ -122,6 +123,23 @@ async def test_what_is_here_is_told_when_the_upstream_never_listed(tagged: Cache
     assert (answer.status, answer.json()["tags"]) == (200, ["2"])
     assert answer.headers["warning"] == UNREACHABLE
     assert "age" not in answer.headers
+
+
+async def test_while_too_much_is_asked_of_upstreams_what_is_here_is_told(
+    tagged: CachedWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    digest = await tagged.pulled("v1")
+    for bound in ("MOST_AT_ONCE", "MOST_WAITING"):
+        monkeypatch.setattr(concurrency, bound, 0)
+    tagged.clock.advance(TTL)
+    tagged.upstream.asked.clear()
+    answer = await tagged.pull("v1")
+    assert (answer.status, answer.headers["docker-content-digest"]) == (200, digest)
+    assert await tags(tagged) == ["v1"]
+    for path in ("tags/list", "manifests/v1"):
+        answer = await tagged.ask("GET", path, name=Name(HANDLE, "hub/team/other"))
+        assert (answer.status, answer.headers["retry-after"]) == (503, "5")
+    assert tagged.upstream.asked == []
 
 
 async def test_what_the_upstream_does_not_have_is_404_and_asked_for_again_later(
@@ -248,6 +266,18 @@ async def test_stale_referrers_tell_their_age(cached: CachedWorld, failure: Exce
     assert int(answer.headers["age"]) >= TTL
     await cached.switch(on=False)
     assert "warning" not in (await cached.ask("GET", f"referrers/{subject}")).headers
+
+
+@pytest.mark.parametrize(("failure", "times"), [(HiddenUpstream(), 2), (NotUpstream(), 1)])
+async def test_referrers_that_an_upstream_does_not_show_are_none(
+    cached: CachedWorld, failure: Exception, times: int
+) -> None:
+    """What is not there is told for a while, what may be hidden from this rule is asked again."""
+    subject = await cached.pulled()
+    cached.upstream.failure = failure
+    for _ in range(2):
+        assert await cached.referrers(subject) == []
+    assert cached.upstream.count("REFERRERS") == times
 
 
 async def test_without_an_answer_from_before_a_failure_is_a_503(cached: CachedWorld) -> None:

@@ -8,8 +8,10 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from sqlalchemy import bindparam, text
 
 from cloudcore.clock import MICROSECONDS
+from cloudcore.db.statement import Statement
 from cloudcore.keyring import KeyringError
 from cloudcore.outbound.destinations import Allowed
 from cloudcore.outbound.http_client import HttpClient
@@ -21,7 +23,9 @@ from registry.distribution.auth import OpenAccess
 from registry.metadata.pull_through.cache_rule import CacheRule
 from registry.metadata.pull_through.lookups import begin_fetch
 from registry.metadata.pull_through.rules import find_rule_for
+from registry.metadata.pull_through.tables import pull_through_cache_rules
 from registry.metadata.repositories.repository import find_account
+from registry.metadata.tables import repositories
 from registry.oci.reference import Name
 from registry.services.pull_through import fetched_manifests
 from registry.services.pull_through.fetched_manifests import CLAIM_SECONDS
@@ -44,10 +48,15 @@ from tests.integration.mirror_world import (
     NEGATIVE_TTL,
     TTL,
     CachedWorld,
-    open_cached,
 )
 from tests.manifest_upstream import Asked
 
+_CHANGE = Statement(
+    pull_through_cache_rules.update().values(
+        {name: bindparam(name) for name in ("upstream_url", "upstream_prefix")}
+    )
+)
+_MAKE_IMMUTABLE = Statement(repositories.update().values(tag_mutability=text("'immutable'")))
 DOWN = UpstreamUnreachable("the name does not resolve")
 
 
@@ -301,6 +310,27 @@ async def test_what_an_upstream_does_not_show_is_remembered_for_a_while_by_all_w
     assert (await cached.pull("v1", worker=1)).status == 200
 
 
+@pytest.mark.parametrize("is_moved", [True, False], ids=["moved", "gone"])
+async def test_an_immutable_tag_stays_though_the_upstream_has_moved_or_deleted_it(
+    cached: CachedWorld, is_moved: bool
+) -> None:
+    digest = await cached.pulled()
+    await cached.ctx.database.write(lambda tx: tx.execute(_MAKE_IMMUTABLE))
+    if is_moved:
+        cached.upstream.add_image(APP, "v1", layers=(b"another",))
+    else:
+        del cached.upstream.manifests[APP, "v1"]
+    cached.clock.advance(TTL)
+    for _ in range(2):
+        answer = await cached.pull("v1")
+        assert (answer.status, answer.headers["docker-content-digest"]) == (200, digest)
+        assert "warning" not in answer.headers
+        cached.clock.advance(TTL - 1)
+    assert cached.upstream.count("HEAD") == 1, "and is asked for again when it is no longer fresh"
+    assert cached.rows("SELECT action FROM tag_events") == [("created",)]
+    await cached.check()
+
+
 async def test_a_tag_that_the_upstream_has_no_more_goes_and_its_image_stays(
     cached: CachedWorld,
 ) -> None:
@@ -326,10 +356,22 @@ async def test_wrong_bytes_are_not_kept(cached: CachedWorld) -> None:
     assert (await cached.pull(digest)).status == 200
 
 
-async def test_an_image_without_account_at_docker_hub_is_one_of_library(metadata_url: str) -> None:
-    async with open_cached(metadata_url, upstream_url="https://registry-1.docker.io") as cached:
-        cached.upstream.add_image("library/alpine", "3")
-        assert (await cached.pull("3", name=Name(HANDLE, "hub/alpine"))).status == 200
+@pytest.mark.parametrize(
+    ("prefix", "pulled", "upstream"),
+    [
+        ("", "hub/alpine", "library/alpine"),
+        ("", "hub/team/app", "team/app"),
+        ("bitnami", "hub/redis", "bitnami/redis"),
+        ("a/b", "hub/team/app", "a/b/team/app"),
+    ],
+)
+async def test_a_name_at_docker_hub_begins_with_the_rules_prefix_or_library(
+    cached: CachedWorld, prefix: str, pulled: str, upstream: str
+) -> None:
+    hub = {"upstream_url": "https://registry-1.docker.io", "upstream_prefix": prefix}
+    await cached.ctx.database.write(lambda tx: tx.execute(_CHANGE, **hub))
+    cached.upstream.add_image(upstream, "3")
+    assert (await cached.pull("3", name=Name(HANDLE, pulled))).status == 200
 
 
 @pytest.mark.parametrize("is_cached", [False, True])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import shutil
+import sqlite3
 from collections.abc import Awaitable, Callable
 from contextlib import closing
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import Final
 
 import pytest
 
+from cloudcore.clock import uuid7
 from registry.blobstore.disk.store import FilesystemStore
 from registry.cli.main import main
 from registry.oci.digest import digest_of
@@ -86,6 +88,21 @@ def test_a_damaged_blob_and_its_images_are_named(
     assert "dev/none" in capsys.readouterr().err
 
 
+def test_a_damaged_manifest_and_its_image_are_named(
+    data: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with closing(sqlite3.connect(data / "metadata.db", isolation_level=None)) as connection:
+        found = "SELECT digest FROM manifests ORDER BY id LIMIT 1"
+        ((digest,),) = connection.execute(found).fetchall()
+        connection.execute("UPDATE manifest_bodies SET body = x'7b7d' WHERE digest = ?", (digest,))
+    status, (manifest, image, sums, read) = ended(capsys, "scrub", "--data", str(data))
+    assert status == 1
+    assert manifest.startswith(f"manifest {digest}: its bytes ")
+    assert image == f"image dev/app@{digest} (v1) has this manifest"
+    assert sums.startswith("0 blobs and 1 manifests are damaged, 1 images need them")
+    assert read.endswith(": 1 damaged")
+
+
 def test_the_status_tells_how_far_the_background_has_come(
     data: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -156,6 +173,17 @@ def test_a_damaged_blob_is_named(plain: str, capsys: pytest.CaptureFixture[str])
     assert "its bytes hash to sha256:" in damaged
     assert healing == "1 blobs are damaged: a push of the same image heals them"
     assert sealed.startswith("2 blobs sealed, ")
+
+
+def test_nothing_is_sealed_beside_a_database_that_went_back(
+    plain: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with closing(FilesystemStore(Path(plain) / "blobs")) as store:
+        asyncio.run(store.note_generation(uuid7()))
+    assert main(["seal", "--data", plain]) == 1
+    words = "nothing is sealed: the database is older than the blobs"
+    assert words in capsys.readouterr().err
+    assert ended(capsys, "seal", "status", "--data", plain)[1][1].startswith("stored plain: 2 of 2")
 
 
 def test_nothing_is_sealed_if_sealing_is_off(

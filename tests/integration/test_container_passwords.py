@@ -329,6 +329,10 @@ def test_the_secret_goes_to_no_other_registry(world: World, home: Home, keyed: H
             {"ENTREPOT_SECRET_ACCESS_KEY": "", "ENTREPOT_SECRET_ACCESS_KEY_FILE": "/no/file"},
             "cannot read /no/file: No such file",
         ),
+        (
+            {"ENTREPOT_SECRET_ACCESS_KEY": "", "ENTREPOT_SECRET_ACCESS_KEY_FILE": "/bin/sh"},
+            "/bin/sh does not hold a secret access key",
+        ),
     ],
 )
 def test_an_incomplete_key_is_told(

@@ -11,7 +11,7 @@ import pytest
 
 from cloudcore.objects import damage
 from registry.blobstore.disk.store import FilesystemStore
-from registry.errors import DigestMismatch
+from registry.errors import DigestMismatch, StoreUnavailable
 from registry.gc.recovery import recover_blob
 from registry.metadata.blobs.objects import BLOB_ROWS
 from registry.metadata.repositories.repository import find_repository
@@ -19,7 +19,8 @@ from registry.oci.digest import digest_of
 from registry.settings.groups import Delays
 from tests.collecting import collect
 from tests.inprocess import Registry, open_registry
-from tests.integration.damaged import cut, file_of, flip, grow, marked
+from tests.integration.damaged import cut, file_of, flip, grow, marked, unreadable
+from tests.keyed_registry import open_keyed_registry
 
 BLOB: Final = b"layer" * 1000
 DIGEST: Final = digest_of(BLOB)
@@ -50,6 +51,27 @@ async def test_a_blob_damaged_in_quarantine_is_not_brought_back(
         # A push begins anew, and what is damaged goes its way.
         await push(registry)
         assert (await ask("GET", f"/v2/dev/one/blobs/{DIGEST}")).body == BLOB
+
+
+@pytest.mark.parametrize("is_sealed", [False, True])
+async def test_a_blob_in_quarantine_that_the_disk_does_not_read_stays_there(
+    sqlite_database: str, store: FilesystemStore, blobs: Path, is_sealed: bool
+) -> None:
+    async with open_keyed_registry(sqlite_database, store) as keyed:
+        client = keyed.client if is_sealed else keyed.registry.client
+        target = f"/v2/dev/one/blobs/uploads/?digest={DIGEST}"
+        assert (await client.request("POST", target, BLOB)).status == 201
+        file = await file_of(keyed.registry, blobs, DIGEST)
+        assert (await client.request("DELETE", f"/v2/dev/one/blobs/{DIGEST}")).status == 202
+        swept = Delays(gc_grace_seconds=0, gc_condemned_seconds=0)
+        await collect(replace(keyed.ctx, delays=swept), store, keyed.account_id)
+        of = keyed.account_id, await keyed.repository_id("one"), DIGEST
+        refusal = DigestMismatch if is_sealed else StoreUnavailable
+        with unreadable(file), pytest.raises(refusal, match="the blob store failed"):
+            await recover_blob(keyed.ctx, *of)
+        assert (await client.request("GET", f"/v2/dev/one/blobs/{DIGEST}")).status == 404
+        await recover_blob(keyed.ctx, *of)
+        assert (await client.request("GET", f"/v2/dev/one/blobs/{DIGEST}")).body == BLOB
 
 
 async def test_what_was_read_whole_and_marked_since_stays_marked(

@@ -105,6 +105,13 @@ def test_docker_login_names_the_helper_and_keeps_the_rest(world: World, tmp_path
     (folder / "config.json").unlink()
     assert world.run("docker-login", "--credential-helper", home=machine).status == 0
     assert mode_of(folder / "config.json") == 0o600
+    (folder / "config.json").unlink()
+    (folder / "config.json").mkdir()
+    for place, words in ((folder, "cannot read"), (Path("/proc/none"), "cannot write")):
+        unusable = Home(world.home.folder, {"DOCKER_CONFIG": str(place), "PATH": ""})
+        ended = world.run("docker-login", "--credential-helper", home=unusable)
+        assert ended.status == 1
+        assert f"{words} {place / 'config.json'}: " in ended.err
 
 
 @pytest.mark.parametrize(

@@ -14,9 +14,11 @@ from cloudcore.db.base import Connection, P, T
 from registry.oci.digest import Digest, digest_of
 from registry.oci.media_types import OCI_MANIFEST
 from registry.oci.reference import Name
+from registry.services.pull_through import missing_blobs
 from registry.upstream.base import BlobStream, FetchedManifest, NotUpstream, Remote
 from tests.databases import on_both_databases
 from tests.dripping_upstream import DrippingUpstream
+from tests.inprocess import ManualClock
 from tests.integration.fills_world import (
     ELSEWHERE,
     HANDLE,
@@ -187,10 +189,11 @@ async def test_a_rule_has_nothing_of_what_another_one_fetches_or_has_fetched(
 
 
 @pytest.mark.parametrize("number", [0, 1])
-async def test_a_fill_that_has_just_begun_is_not_for_another_repository(
-    fills: OpenFills, number: int
+@pytest.mark.parametrize("kind", [OfOne, DrippingUpstream])
+async def test_a_fill_that_has_just_begun_is_for_another_repository_if_its_upstream_says_so(
+    fills: OpenFills, number: int, kind: type[DrippingUpstream]
 ) -> None:
-    upstream = OfOne(BLOB, allowed=MIB)
+    upstream = kind(BLOB, allowed=MIB)
     async with fills(upstream, count=2, around=Late) as world:
         worker = world.workers[number]
         late = worker.ctx.database
@@ -200,8 +203,35 @@ async def test_a_fill_that_has_just_begun_is_not_for_another_repository(
             await late.has_looked.wait()
             begun = await world.workers[0].fed(DIGEST)
             late.go_on.set()
-            answer = await pull
-            assert answer.status == 404, "its own upstream does not have it"
+            if kind is OfOne:
+                assert (await pull).status == 404, "its own upstream does not have it"
+            else:
+                await upstream.was_asked.wait()
             upstream.allow(None)
             assert await joined(begun.blob.stream()) == BLOB
+            answer = await pull
+        if kind is DrippingUpstream:
+            assert (answer.status, answer.body) == (200, BLOB)
+            assert await worker.pull(DIGEST, OTHER) == BLOB
+        assert len(upstream.asked) == 1
+        assert await world.left() == Left(0, 0, 1 if kind is OfOne else 2)
+
+
+@pytest.mark.parametrize(("name", "days"), [(OTHER, 0), (REPOSITORY, 8)], ids=["other", "old"])
+async def test_what_came_of_a_blob_is_not_gone_on_with(
+    fills: OpenFills, name: str, days: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """For another repository, whose upstream has not sent it, or after days."""
+    monkeypatch.setattr(missing_blobs, "size_in_manifests", lambda *_: len(BLOB))
+    upstream = DrippingUpstream(BLOB)
+    upstream.breaks_at = [5 * MIB] * 3
+    async with fills(upstream) as world:
+        await world.broken(DIGEST, "reset")
+        worker = world.workers[0]
+        assert isinstance(worker.ctx.clock, ManualClock)
+        worker.ctx.clock.advance(days * 24 * 3600)
+        upstream.asked.clear()
+        assert await worker.pull(DIGEST, name) == BLOB
+        assert [each.start for each in upstream.asked] == [0]
         assert await world.left() == Left(0, 0, 1)
+        assert world.files() == (0, 1)

@@ -140,6 +140,13 @@ DAMAGES: dict[str, list[tuple[Callable[[Path], object], str, str]]] = {
         (counts("deleted_tag_count", 1), "I8", "deleted_"),
     ],
     "tags": [(lambda data: query(data, "UPDATE tags SET manifest_id = 'x'"), "I4", "tag v1")],
+    "links": [
+        (
+            lambda data: query(data, "UPDATE repository_blobs SET object_id = 'x'"),
+            "I4",
+            f"blob {digest(LAYER)}: no object x",
+        )
+    ],
 }
 """By what is done to one registry: each damage, the invariant, and words that name it."""
 
@@ -176,6 +183,15 @@ def test_quick_looks_at_presence_and_size_only(data: Path) -> None:
         for damage in damages:
             damage(data)
         assert fsck(data, "--quick").returncode == 1
+
+
+def test_lost_bytes_of_an_expired_session_are_no_violation(data: Path) -> None:
+    """The purge deletes the bytes before the row."""
+    staged_file(data).unlink()
+    assert fsck(data).returncode == 1
+    query(data, "UPDATE uploads SET expires_at = 1")
+    found = fsck(data)
+    assert (found.returncode, found.stdout.splitlines()[-1]) == (0, SOUND)
 
 
 def test_bytes_nobody_owns_are_told_but_no_violation(data: Path) -> None:

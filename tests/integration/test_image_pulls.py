@@ -221,8 +221,15 @@ async def test_the_image_of_an_index_is_that_of_this_machine(node: Node) -> None
     await node.push("acme/app", "other", index_of({"s390x": other}))
     await node.push("acme/app", "alone", other)
     await node.push("acme/app", "outer", index_of({NATIVE: index}))
+    single = index_of({"s390x": ours})
+    document = json.loads(single.manifest)
+    del document["manifests"][0]["platform"]
+    await node.push("acme/app", "single", replace(single, manifest=json.dumps(document).encode()))
+    document["manifests"] *= 2
+    await node.push("acme/app", "twice", replace(single, manifest=json.dumps(document).encode()))
     puller = await node.role("puller", LOG_IN, PULL)
-    for tag in ("v1", "outer"):
+    assert f"no image for linux/{NATIVE}" in await node.refusal("app:twice", puller)
+    for tag in ("v1", "outer", "single"):
         found = await node.images.fetch(node.acme.id, puller, f"app:{tag}")
         assert found.digest == ours.digest
         assert found.config.cmd == ["ours"]

@@ -10,13 +10,21 @@ import hashlib
 from datetime import datetime, timedelta
 
 import pytest
+from sqlalchemy import bindparam, text
 
+from cloudcore.db.statement import Statement
 from registry.gc.purge import forget_tag_history, purge_deleted_repositories, purge_tombstones
 from registry.oci.digest import digest_of
 from registry.services.images import restoration
 from tests.databases import on_both_databases
 from tests.integration.pushing import PATH, create, refused
 from tests.integration.restoration_world import DAY, UndoWorld
+
+_END = Statement(
+    text("UPDATE deleted_manifests SET restorable_until = 1 WHERE digest = :over").bindparams(
+        bindparam("over")
+    )
+)
 
 
 async def test_a_deleted_image_comes_back_as_it_was(undo: UndoWorld) -> None:
@@ -66,6 +74,21 @@ async def test_one_request_restores_so_many_images_and_no_more(
     outcome = await undo.restore(children[1], digest)
     assert len(outcome["restored"]) == 4  # with the one before it was its turn
     assert await undo.pulls("v1")
+
+
+async def test_an_index_does_not_come_back_without_what_it_lists(undo: UndoWorld) -> None:
+    """As when what was deleted has fewer days since then."""
+    kept, over = await undo.image(b"kept"), await undo.image(b"over")
+    digest = await undo.index(kept, over, tag="v1")
+    for each in (digest, kept, over):
+        await undo.delete(each)
+    await undo.install.database.write(lambda tx: tx.execute(_END, over=over))
+    outcome = await undo.restore(digest)
+    words = f"{digest} lists {over}, which cannot be restored any more"
+    failure = {"digest": digest, "code": "CONFLICT", "message": words}
+    assert outcome == {"restored": [], "failures": [failure]}
+    assert {each["digest"] for each in await undo.deleted()} == {digest, kept}
+    undo.check()
 
 
 @on_both_databases

@@ -27,6 +27,7 @@ from registry.metadata.blobs.wraps import put_wrap
 from registry.oci.digest import digest_of
 from registry.services.blobs import rewrapping
 from registry.services.data_keys import DataKeys
+from registry.services.repositories.details import delete_repository
 from tests.databases import on_both_databases
 from tests.integration.counting import CountingDatabase
 from tests.keyed_registry import KeyedRegistry, open_keyed_registry
@@ -368,6 +369,19 @@ async def test_a_run_ends_with_its_repository_and_its_key(keyed: KeyedRegistry) 
         "failed",
         "KEY_NOT_USABLE: the key that the repository writes under is not enabled but disabled",
     )
+
+
+async def test_a_run_does_not_go_on_in_a_repository_that_was_deleted(keyed: KeyedRegistry) -> None:
+    digest = await push(keyed, b"blob")
+    before = await keyed.wraps_of(digest)
+    await bind_new(keyed)
+    run = await keyed.start_rewrap()
+    of = keyed.account_id, run.scope_id, keyed.ctx.change_by("someone")
+    await keyed.database.write(delete_repository, *of, force=True)
+    ended = await keyed.finish(run)
+    fault = "REPOSITORY_DELETED: the repository is gone"
+    assert (ended.state, ended.fault) == ("failed", fault)
+    assert await keyed.wraps_of(digest) == before
 
 
 async def test_a_portion_is_opened_and_wrapped_in_two_reads(keyed: KeyedRegistry) -> None:

@@ -5,18 +5,10 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, contextmanager, suppress
-from http.server import BaseHTTPRequestHandler, HTTPServer
-from threading import Thread
+from contextlib import closing, suppress
 from typing import Any
 
 import pytest
-from botocore.exceptions import (
-    CredentialRetrievalError,
-    NoCredentialsError,
-    PartialCredentialsError,
-)
-from botocore.parsers import ResponseParserError
 
 from registry.blobstore.base import DataKey
 from registry.blobstore.s3.bucket import Begun, Bucket, Part, Ranged
@@ -24,7 +16,7 @@ from registry.blobstore.s3.bucket_layout import object_key
 from registry.blobstore.s3.files import S3Files
 from registry.blobstore.s3.growing import GrowingUpload
 from registry.blobstore.s3.objects import S3Object
-from registry.blobstore.s3.responses import Circuit, KeyExists, KeyMissing, StoreRefused, answered
+from registry.blobstore.s3.responses import KeyExists, KeyMissing, StoreRefused
 from registry.errors import StoreUnavailable
 from registry.oci.digest import digest_of
 from registry.settings.store import StoreSettings
@@ -208,6 +200,62 @@ def test_old_parts_that_could_not_be_deleted_are_not_taken_for_the_blob(
     assert list(bucket.listed("staged/")) == []
 
 
+def lose(real: Callable[..., Any], *given: Any, **named: Any) -> None:  # noqa: ANN401 - any call
+    real(*given, **named)
+    refuse()
+
+
+def end(real: Callable[..., Any], *given: Any, **named: Any) -> None:  # noqa: ANN401 - any call
+    raise KeyMissing("CompleteMultipartUpload")
+
+
+@both_forms
+@pytest.mark.parametrize(
+    ("then", "words"),
+    [
+        (lose, ""),
+        (refuse, "SlowDown"),
+        (end, "the upload was ended by another"),
+        (lambda *_: None, "has kept other bytes than were sent"),
+    ],
+    ids=["lost answer", "refused", "ended", "not done"],
+)
+def test_parts_are_an_object_if_it_is_there_whatever_the_answer_was(
+    bucket: Failing, key: DataKey | None, then: Callable[..., Any], words: str
+) -> None:
+    upload_id, digests = staged(bucket, key)
+    bucket.once("complete", then)
+    with closing(another(bucket).resume(upload_id)) as resumed:
+        resumed.rewind(len(DATA), digests, data_key=key)
+        if words:
+            with pytest.raises(StoreUnavailable, match=words):
+                resumed.commit(digest_of(DATA))
+        else:
+            assert resumed.commit(digest_of(DATA)).size == len(DATA)
+    if words:
+        assert bucket.find(object_key(upload_id)) is None
+        assert committed(bucket, upload_id, key, len(DATA), b"more") == DATA + b"more"
+    else:
+        with closing(another(bucket).open(upload_id, len(DATA), key)) as opened:
+            assert b"".join(bytes(each) for each in opened.chunks()) == DATA
+
+
+@pytest.mark.parametrize("is_lost", [True, False])
+def test_a_small_object_is_stored_if_it_is_there_whatever_the_answer_was(
+    bucket: Failing, is_lost: bool
+) -> None:
+    upload_id = new_id()
+    with closing(another(bucket).stage(upload_id)) as begun:
+        begun.write(memoryview(b"bytes"))
+        bucket.once("put", lose if is_lost else refuse)
+        if is_lost:
+            assert begun.commit(digest_of(b"bytes")).size == 5
+        else:
+            with pytest.raises(StoreUnavailable, match="SlowDown"):
+                begun.commit(digest_of(b"bytes"))
+    assert (bucket.find(object_key(upload_id)) is not None) is is_lost
+
+
 def test_an_id_that_was_taken_with_a_lost_answer_is_ones_own(bucket: Failing) -> None:
     def lose_the_answer(real: Callable[..., Any], *given: Any, **named: Any) -> None:  # noqa: ANN401
         real(*given, **named)
@@ -240,163 +288,6 @@ def test_a_scan_leaves_the_tail_that_was_just_stored_again(bucket: Failing) -> N
     list(another(bucket).list_staged())
     bucket.delete_all([object_key(upload_id)])  # as the slower of two would
     assert committed(bucket, upload_id, None, MIB, b"more") == DATA[:MIB] + b"more"
-
-
-PAGE = b"<html><body>Nothing is here</body></html>"
-"""Of a load balancer."""
-
-
-class Canned(BaseHTTPRequestHandler):
-    """Answers `pages` in turn, each a status and a body."""
-
-    protocol_version = "HTTP/1.1"  # in which a client is told to send its body
-    pages: list[tuple[int, bytes]]
-    asked: list[str]
-
-    def do_GET(self) -> None:
-        self.asked.append(self.path)
-        self.rfile.read(int(self.headers.get("Content-Length", 0)))
-        status, body = self.pages.pop(0)
-        self.send_response(status)
-        self.send_header("Connection", "close")
-        self.send_header("Content-Length", str(len(body)))
-        if body != PAGE:
-            self.send_header("ETag", '"etag"')
-        self.end_headers()
-        if self.command != "HEAD":
-            self.wfile.write(body)
-
-    do_HEAD = do_PUT = do_POST = do_GET  # noqa: N815 - as the base class has it
-
-    def log_message(self, *_: object) -> None:
-        """Say nothing."""
-
-
-@contextmanager
-def answering(*pages: bytes, status: int = 200) -> Iterator[tuple[Bucket, list[str]]]:
-    """Give a bucket whose server answers these, and the paths that it is asked for."""
-    asked: list[str] = []
-    answers = [(status, each) for each in pages]
-    handler = type("Handler", (Canned,), {"pages": answers, "asked": asked})
-    with HTTPServer(("127.0.0.1", 0), handler) as server:
-        thread = Thread(target=server.serve_forever, args=(0.01,))
-        thread.start()
-        url = f"http://127.0.0.1:{server.server_port}"
-        try:
-            with credentials(), closing(Bucket(_settings(url))) as bucket:
-                yield bucket, asked
-        finally:
-            server.shutdown()
-            thread.join()
-
-
-def _settings(url: str) -> StoreSettings:
-    return StoreSettings(store_s3_bucket="blobs", store_s3_endpoint=url, store_s3_region="local")
-
-
-@pytest.mark.parametrize("error", [ResponseParserError, ValueError, KeyError, AttributeError])
-def test_an_answer_that_cannot_be_parsed_counts_as_none(error: type[Exception]) -> None:
-    with pytest.raises(StoreUnavailable, match=error.__name__):  # noqa: SIM117
-        with answered("ListObjectsV2", Circuit()):
-            raise error("no element found")
-
-
-@pytest.mark.parametrize(
-    "error",
-    [
-        NoCredentialsError(),
-        PartialCredentialsError(provider="env", cred_var="AWS_SECRET_ACCESS_KEY"),
-        CredentialRetrievalError(provider="iam-role", error_msg="none"),
-    ],
-    ids=["none", "half", "not had"],
-)
-def test_missing_credentials_are_named(error: Exception, caplog: pytest.LogCaptureFixture) -> None:
-    """Clients hear that there are none, and operators in the log what to set."""
-    with pytest.raises(StoreUnavailable, match="has no credentials"):  # noqa: SIM117
-        with answered("PutObject", Circuit()):
-            raise error
-    assert "set AWS_ACCESS_KEY_ID" in caplog.text
-
-
-EVERY_CALL: Sequence[Callable[[Bucket], object]] = (
-    lambda bucket: bucket.head("key"),
-    lambda bucket: bucket.find("key"),
-    lambda bucket: bucket.get("key", 0, 100),
-    lambda bucket: bucket.read("key"),
-    lambda bucket: bucket.put("key", b"bytes"),
-    lambda bucket: bucket.begin("key", "token"),
-    lambda bucket: bucket.send_part("key", "upload", 1, b"part"),
-    lambda bucket: bucket.complete("key", "upload", [Part("etag", "checksum")]),
-    lambda bucket: list(bucket.listed("objects/")),
-    lambda bucket: list(bucket.begun("objects/")),
-    lambda bucket: bucket.delete(["key"]),
-)
-
-
-@pytest.mark.parametrize(("status", "page"), [(200, PAGE), (200, b""), (404, PAGE), (404, b"")])
-def test_what_is_no_s3_has_neither_lost_nor_stored_anything(status: int, page: bytes) -> None:
-    """As a load balancer answers whose servers are away."""
-    with answering(*[page] * 2 * len(EVERY_CALL), status=status) as (bucket, asked):
-        for number, call in enumerate(EVERY_CALL):
-            if (status, page, number) in CANNOT_TELL:
-                continue
-            before = len(asked)
-            with pytest.raises(StoreUnavailable, match=r"no S3|refuses \((404|without a code)\)"):
-                call(bucket)
-            assert len(asked) > before
-
-
-CANNOT_TELL = {(200, b"", number) for number in (2, 3, 4, 6)}
-"""An empty object, and one that is stored, are answered with an ETag alone, which this page has."""
-
-
-@pytest.mark.parametrize(
-    ("code", "error"), [("NoSuchKey", KeyMissing), ("NoSuchBucket", StoreRefused)]
-)
-def test_only_an_absent_key_is_absent(code: str, error: type[Exception]) -> None:
-    page = f"<Error><Code>{code}</Code><Message>It is not there.</Message></Error>".encode()
-    with answering(page, page, status=404) as (bucket, asked):
-        with pytest.raises(error):
-            bucket.head("key")
-        assert len(asked) == 2  # HEAD, whose answer has no body, and GET
-
-
-def test_a_page_of_uploads_need_not_name_the_upload_that_it_ends_with() -> None:
-    page = b"<ListMultipartUploadsResult><IsTruncated>true</IsTruncated>"
-    page += b"<NextKeyMarker>a-key</NextKeyMarker></ListMultipartUploadsResult>"
-    last = b"<ListMultipartUploadsResult><IsTruncated>false</IsTruncated>"
-    last += b"</ListMultipartUploadsResult>"
-    with answering(page, last) as (bucket, asked):
-        assert list(bucket.begun("objects/")) == []
-        assert "key-marker=a-key" in asked[1]
-        assert "upload-id-marker" not in asked[1]
-
-
-@pytest.mark.parametrize(
-    ("root", "call"),
-    [
-        ("ListBucketResult", lambda bucket: list(bucket.listed("objects/"))),
-        ("ListMultipartUploadsResult", lambda bucket: list(bucket.begun("objects/"))),
-    ],
-)
-def test_a_page_that_does_not_say_where_the_next_begins_is_no_answer(
-    root: str, call: Callable[[Bucket], object]
-) -> None:
-    page = f"<{root}><IsTruncated>true</IsTruncated></{root}>".encode()
-    with answering(page) as (bucket, _), pytest.raises(StoreUnavailable, match="no S3"):
-        call(bucket)
-
-
-def test_an_answer_without_ranges_is_closed() -> None:
-    bodies: list[Any] = []
-    with answering(bytes(MIB)) as (bucket, _):
-        bucket.client.meta.events.register(
-            "after-call.s3.GetObject", lambda parsed, **_: bodies.append(parsed["Body"])
-        )
-        with pytest.raises(StoreUnavailable, match="no ranges"):
-            bucket.get("key", 5, 10)
-    (body,) = bodies
-    assert body._raw_stream.closed
 
 
 def fail_five_times(bucket: Bucket) -> None:

@@ -19,6 +19,7 @@ from registry.blobstore.backups import deletions_held
 from registry.blobstore.disk.store import FilesystemStore
 from registry.counters import SCRUBBED_BYTES, SCRUBBED_DAMAGED, SCRUBBED_OBJECTS
 from registry.errors import StoreUnavailable
+from registry.gc.database_rollback import accept_database
 from registry.gc.object_check import Pace, ReadingStopped
 from registry.gc.scrub import (
     ObjectScrub,
@@ -226,6 +227,19 @@ async def test_in_the_background_every_blob_is_read_once_in_a_period(
     oldest = await registry.ctx.database.read(scrub.oldest_verified_at)
     assert oldest is not None
     assert registry.clock.now - oldest >= 21 * DAY * MICROSECONDS  # the config
+
+
+async def test_beside_a_database_that_went_back_no_blob_is_verified(
+    registry: Registry, store: FilesystemStore, caplog: pytest.LogCaptureFixture
+) -> None:
+    await push_blob(registry, b"a blob")
+    registry.clock.advance(31 * DAY)
+    await store.note_generation(registry.ctx.new_id())
+    counted = Counted(registry, store)
+    assert await counted.scrub.turn() == 0
+    assert "no blob is verified: the database is older than the blobs" in caplog.text
+    await accept_database(registry.ctx, store)
+    assert await counted.scrub.turn() == 1
 
 
 async def test_a_turn_ends_after_some_time_and_the_next_goes_on(

@@ -12,10 +12,12 @@ from typing import Any, Final
 import pytest
 
 from cloudcore.kms.services import enable_key
+from cloudcore.objects.damage import UNREADABLE
 from registry.blobstore.backups import deletions_held
 from registry.blobstore.disk.store import FilesystemStore
 from registry.counters import SEALED_BYTES, SEALED_OBJECTS
 from registry.errors import StoreUnavailable
+from registry.gc.database_rollback import accept_database
 from registry.gc.fsck import check
 from registry.gc.object_check import Pace
 from registry.gc.object_sealing import Outcome
@@ -31,7 +33,7 @@ from registry.oci.digest import digest_of
 from registry.settings.groups import Limits
 from tests.collecting import at_once, collect
 from tests.databases import on_both_databases
-from tests.integration.damaged import DAMAGES, file_of, marked
+from tests.integration.damaged import DAMAGES, file_of, marked, unreadable
 from tests.integration.stored_forms import push_blob, push_image
 from tests.keyed_registry import KeyedRegistry, open_keyed_registry
 
@@ -177,6 +179,19 @@ async def test_a_damaged_blob_is_marked_and_a_push_heals_and_seals_it(
     assert (await keyed.client.request("POST", target, LAYER)).status == 201
     assert await keyed.pull(digest) == (200, LAYER)
     assert (await plain(keyed)).object_count == 0
+
+
+async def test_a_blob_that_the_disk_does_not_read_is_marked_and_no_copy_is_left(
+    keyed: KeyedRegistry, blobs: Path
+) -> None:
+    digest = await push_blob(keyed.registry, LAYER)
+    file = await file_of(keyed.registry, blobs, digest)
+    with unreadable(file):
+        report = await keyed.seal()
+    assert dict(report.outcomes) == {Outcome.DAMAGED: 1}
+    assert await marked(keyed.registry) == [(digest, UNREADABLE)]
+    assert list((blobs / "uploads").iterdir()) == []
+    assert [each for each in (blobs / "objects").rglob("*") if each.is_file()] == [file]
 
 
 Disturbance = Callable[[KeyedRegistry, str], Awaitable[object]]
@@ -393,6 +408,18 @@ async def test_a_turn_waits_for_a_backup_and_can_be_turned_off(
     assert len(seal_chores(keyed.ctx, store, 1)) == 1
     assert seal_chores(keyed.ctx, store, 0) == ()
     assert seal_chores(replace(keyed.ctx, seals=False), store, 1) == ()
+
+
+async def test_beside_a_database_that_went_back_no_blob_is_sealed(
+    keyed: KeyedRegistry, store: FilesystemStore, caplog: pytest.LogCaptureFixture
+) -> None:
+    await push_blob(keyed.registry, b"plain")
+    await store.note_generation(keyed.ctx.new_id())
+    turns = SealTurns(keyed.ctx, store, 1 << 40)
+    assert await turns.turn() == 0
+    assert "no blob is sealed: the database is older than the blobs" in caplog.text
+    await accept_database(keyed.ctx, store)
+    assert await turns.turn() == 1
 
 
 async def test_an_unmounted_disk_marks_few_blobs(

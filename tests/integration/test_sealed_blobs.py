@@ -11,12 +11,15 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 import pytest
 from sqlalchemy import bindparam
 
+from cloudcore.db.base import Connection
 from cloudcore.db.statement import Statement
+from cloudcore.keyring import Keyring
 from cloudcore.kms.key import Key
+from cloudcore.kms.providers import EmbeddedProvider
 from cloudcore.quotas.limits import QuotaUse, put_limit
 from registry.metadata.blobs.inline import read_body
 from registry.metadata.quotas import COUNTED_BYTES, find_miscount
-from registry.metadata.tables import inline_bytes
+from registry.metadata.tables import inline_bytes, uploads
 from registry.oci.digest import digest_of
 from registry.oci.media_types import OCI_MANIFEST
 from registry.quotas import BLOB_BYTES
@@ -33,6 +36,7 @@ _CHANGE = Statement(
     .where(inline_bytes.c.stored_id == bindparam("of"))
     .values(body=bindparam("changed"))
 )
+_SPOIL = Statement(uploads.update().values(wrapped_data_key=bindparam("wrapped")))
 DISABLED = {"reason": "kms_key_disabled"}
 
 
@@ -57,6 +61,10 @@ async def change(world: SealedWorld, stored_id: str, stored_bytes: bytes) -> Non
         await world.install.database.write(lambda tx: tx.execute(_CHANGE, **of))
     else:
         _files(world)[stored_id] = stored_bytes
+
+
+def spoil_sessions(tx: Connection, wrapped: bytes) -> None:
+    assert tx.execute(_SPOIL, wrapped=wrapped) == 1
 
 
 def _files(world: SealedWorld) -> dict[str, bytes]:
@@ -229,6 +237,35 @@ async def test_a_broken_wrap_is_healed_through_the_wrap_of_another_key(world: Se
         assert (await world.pull(repository, DATA)).content == DATA
 
 
+async def test_a_wrap_of_another_data_key_is_damage_that_a_push_heals(world: SealedWorld) -> None:
+    await world.push("red", DATA)
+    ((object_id, stored_id, *_),) = await world.objects(DATA)
+    keys, platform = world.install.ctx.data_keys, await world.platform_key()
+    assert keys is not None
+    other = keys.new(world.account.id)
+    wrapped = await keys.wrap(world.account.id, platform.id, stored_id, other)
+    await world.spoil(object_id, platform, wrapped)
+    assert (await world.push("blue", DATA)).status_code == 201
+    ((same, other_id, *_),) = await world.objects(DATA)
+    assert same == object_id
+    assert other_id != stored_id
+    for repository in ("red", "blue"):
+        assert (await world.pull(repository, DATA)).content == DATA
+
+
+async def test_a_mount_whose_data_key_cannot_be_opened_now_wants_the_bytes(
+    world: SealedWorld,
+) -> None:
+    await world.make_bound_key("mine", "red")
+    await world.push("red", DATA)
+    away = world.with_providers(EmbeddedProvider(Keyring(b"another root key" * 2)))
+    async with world.served_by(data_keys=away) as apart:
+        assert (await apart.mount("blue", DATA, "red")).status_code == 202
+        assert (await apart.pull("red", DATA)).status_code == 503
+    assert (await world.pull("blue", DATA)).status_code == 404
+    assert (await world.mount("blue", DATA, "red")).status_code == 201
+
+
 @on_both_databases
 async def test_changed_bytes_are_damaged_and_healed_by_a_push(world: SealedWorld) -> None:
     await world.push("red", DATA)
@@ -293,6 +330,18 @@ async def test_a_session_is_sealed_and_resumed(world: SealedWorld, size: int) ->
     first, last = size * 35 // 100, size * 7 // 10  # of large bytes, around the ends of frames
     ranged = await world.pull("red", data, Range=f"bytes={first}-{last}")
     assert ranged.content == data[first : last + 1]
+
+
+async def test_a_session_whose_wrap_does_not_open_has_lost_its_bytes(world: SealedWorld) -> None:
+    for method, wrapped in (("PATCH", b""), ("PUT", b"no wrap")):
+        location = (await world.begin("red")).headers["location"]
+        assert (await world.docker.patch(location, content=DATA)).status_code == 202
+        await world.database.write(spoil_sessions, wrapped)
+        path = f"{location}?digest={digest_of(DATA + b'more')}"
+        for _ in range(2):
+            answer = await world.docker.request(method, path, content=b"more")
+            assert error_of(answer)[:2] == (404, "BLOB_UPLOAD_UNKNOWN")
+    assert await world.objects(DATA + b"more") == []
 
 
 async def test_a_manifest_needs_keys_that_are_not_deleted(world: SealedWorld) -> None:

@@ -211,13 +211,23 @@ async def test_who_had_more_policies_before_is_bounded_too(install: Install) -> 
     await install.database.write(increment_revision, program.account.id)
     password = await install.login(program)
     scopes = " ".join(f"repository:{name}:pull" for name in LONG_NAMES)
+    sharing, name = await install.add_account("sharing"), LONG_NAMES[0].removeprefix("acme/")
+    own = await install.add_repository(program.account, name)
+    shows = let(program.account.id, actions=["registry:DescribeImages"])
+    foreign = await install.add_repository(sharing, name, shows)
     short = await install.exchange(password, "repository:acme/r:pull")
     assert access_of(short)[0]["actions"] == ["pull"]
     async with install.connect() as client:
         asked = await client.get("/v2/token", params={"scope": scopes}, headers=basic(password))
-        name = {"name": LONG_NAMES[0].removeprefix("acme/")}
         headers = bearer(program.access_token)
-        made = await client.post("/v1/repositories", json=name, headers=headers)
-    assert asked.status_code == made.status_code == 403
+        made = await client.post("/v1/repositories", json={"name": name}, headers=headers)
+        seen, *hidden = [
+            await client.get(f"/v1/repositories/{each}/images", headers=headers)
+            for each in (own, foreign, uuid7())
+        ]
+    assert asked.status_code == made.status_code == seen.status_code == 403
     assert "too long to evaluate" in asked.json()["errors"][0]["message"]
-    assert "too long to evaluate" in made.json()["error"]["message"]
+    for answer in (made, seen):
+        assert "too long to evaluate" in answer.json()["error"]["message"]
+    shared, absent = [each.json()["error"] | {"request_id": ""} for each in hidden]
+    assert (shared, hidden[0].status_code) == (absent, 404)

@@ -10,21 +10,18 @@ from typing import Any, Final
 
 import pytest
 
-from cloudcore.clock import MICROSECONDS
 from registry.oci.digest import Digest
+from registry.oci.manifest import MAX_BYTES
 from registry.upstream import client
 from registry.upstream.base import (
     Credential,
-    HiddenUpstream,
     NotUpstream,
-    Remote,
     UpstreamBroken,
-    UpstreamRefused,
     UpstreamUnreachable,
 )
 from registry.upstream.client import RegistryClient
-from tests.scripted_upstream import INDEX, Answer, Asked, digest_of, error
-from tests.upstream_world import CANARY, NOW, Asking, asking
+from tests.scripted_upstream import INDEX, Answer, Asked, digest_of, error, scripted_upstream
+from tests.upstream_world import CANARY, Asking, ask_of, asking
 
 NAME: Final = "library/alpine"
 LAYER: Final = b"0123456789" * 50
@@ -94,154 +91,45 @@ async def test_many_questions_need_one_token_and_one_connection(asked: Asking) -
     assert len(asked.upstream.asked_for("GET", "/token")) == 2, "also for many at once"
 
 
-async def test_a_token_is_kept_by_repository_until_it_expires(asked: Asking) -> None:
-    asked.upstream.auth = "bearer"
-    asked.upstream.add_image("other", "3", LAYER)
-    for name, seconds, tokens in (
-        (NAME, 0, 1),
-        ("other", 0, 2),
-        (NAME, 269, 2),  # a tenth before the end of five minutes
-        (NAME, 270, 3),
-    ):
-        asked.now = NOW + seconds * MICROSECONDS
-        await asked.client.head_manifest(asked.remote(name), "3")
-        assert len(asked.upstream.asked_for("GET", "/token")) == tokens
-
-
-async def test_a_token_that_is_refused_is_renewed_once(asked: Asking) -> None:
-    asked.upstream.auth = "bearer"
-    await blob(asked)
-    asked.upstream.tokens.clear()
-    assert (await blob(asked))[2] == LAYER
-    served = asked.upstream
-    served.script = lambda each: (
-        None if each.path == "/token" else served.truth(Asked(each.method, each.target, {}))
-    )
-    with pytest.raises(UpstreamRefused):
-        await blob(asked)
-    # First without a token, then anew; with the kept one, and its renewal; that one, and the last.
-    assert len(served.asked_for("GET", "/token")) == 3
-    assert len(served.asked_for("GET", digest_of(LAYER))) == 2 + 2 + 2
-
-
-async def test_a_realm_that_gave_no_token_is_not_remembered(asked: Asking) -> None:
-    """A page in between answers for the upstream once."""
-    asked.upstream.auth = "bearer"
-    foreign = {"WWW-Authenticate": 'Bearer realm="https://elsewhere.example/token"'}
-    asked.upstream.script = lambda _: error(401, "UNAUTHORIZED", foreign)
-    with pytest.raises(UpstreamBroken, match="names a realm"):
-        await blob(asked)
-    asked.upstream.script = lambda _: None
-    assert (await blob(asked))[2] == LAYER
-
-
-@pytest.mark.parametrize("status", [404, 500])
-async def test_a_realm_that_has_moved_is_found(asked: Asking, status: int) -> None:
-    asked.upstream.auth, served = "bearer", asked.upstream
-    await blob(asked)
-    asked.now += 3600 * MICROSECONDS
-    moved = {"WWW-Authenticate": f'Bearer realm="{served.url}/moved"'}
-
-    def script(each: Asked) -> Answer | None:
-        if each.path == "/token":
-            return Answer(status)
-        if each.path == "/moved":
-            return served.truth(
-                Asked(each.method, each.target.replace("moved", "token"), each.headers)
-            )
-        truth = served.truth(each)
-        return error(401, "UNAUTHORIZED", moved) if truth.status == 401 else None
-
-    served.tokens.clear()
-    served.script = script
-    assert (await blob(asked))[2] == LAYER
-
-
-async def test_a_wrong_credential_is_refused_by_its_realm(asked: Asking) -> None:
-    asked.upstream.auth, asked.upstream.secret = "bearer", "another"
-    with pytest.raises(UpstreamRefused, match="does not take the credential") as refused:
+async def test_what_has_no_v2_is_no_registry(asked: Asking) -> None:
+    asked.upstream.script = lambda _: error(404, "NOT_FOUND")
+    with pytest.raises(UpstreamBroken, match="is no registry: it has no /v2/") as missing:
         await asked.client.ping(asked.remote())
-    assert (refused.value.stage, refused.value.http_status) == ("auth", 401)
-    asked.upstream.secret = ""
-    assert await asked.client.ping(asked.remote(anonymous=True)) == 200
+    assert missing.value.http_status == 404
+    assert asked.watch.successes == 0
 
 
-@pytest.mark.parametrize(
-    ("why", "for_anonymous", "with_credential"),
-    [
-        ('error="insufficient_scope"', HiddenUpstream, HiddenUpstream),  # Docker Hub
-        ('service="quay.io"', HiddenUpstream, UpstreamRefused),
-        ('error="invalid_token"', UpstreamRefused, UpstreamRefused),
-    ],
-)
-@pytest.mark.parametrize("gives_it_again", [False, True])
-async def test_a_new_token_refused_for_a_repository_hides_it(
-    asked: Asking,
-    why: str,
-    for_anonymous: type[Exception],
-    with_credential: type[Exception],
-    *,
-    gives_it_again: bool,
+@pytest.mark.parametrize(("status", "answers"), [(401, True), (403, True), (404, False)])
+async def test_a_registry_that_v2_redirects_to_answers_if_it_wants_a_token(
+    status: int, *, answers: bool
 ) -> None:
-    challenge = {"WWW-Authenticate": f'Bearer realm="{asked.upstream.url}/token",{why}'}
-    token = Answer(200, {"Content-Type": "application/json"}, b'{"token": "same"}')
-    asked.upstream.auth, asked.upstream.secret = "bearer", ""  # everybody gets a token
-
-    def script(each: Asked) -> Answer | None:
-        if each.path == "/token":
-            return token if gives_it_again else None
-        return error(401, "UNAUTHORIZED", challenge) if "/manifests/" in each.path else None
-
-    asked.upstream.script = script
-    for anonymous, expected in ((True, for_anonymous), (False, with_credential)):
-        remote = asked.remote("library/alpnie", anonymous=anonymous)
-        for _ in range(2):
-            asked.watch.failures.clear()
-            with pytest.raises(expected):
-                await asked.client.head_manifest(remote, "3")
-            assert len(asked.watch.failures) == (expected is UpstreamRefused)
-        # Without a token, and with it; then with it, and with another, if the realm gives one.
-        looks = asked.upstream.asked_for("HEAD", "/manifests/3")
-        assert len(looks) == (2 + 1 if gives_it_again else 2 + 2)
-        asked.upstream.asked.clear()
+    with (
+        scripted_upstream() as upstream,
+        scripted_upstream() as other,
+        ask_of(upstream, others=(other.url,)) as asked,
+    ):
+        upstream.script = lambda each: Answer(307, {"Location": other.url + each.path})
+        other.script = lambda _: error(status, "NO")
+        if answers:
+            assert await asked.client.ping(asked.remote()) == status
+        else:
+            with pytest.raises(UpstreamBroken, match=f"status {status}"):
+                await asked.client.ping(asked.remote())
+        assert asked.watch.successes == 0, "nobody took the credential"
 
 
-@pytest.mark.parametrize(("status", "place"), [(401, "realm"), (403, "realm"), (403, "registry")])
-async def test_a_repository_alone_is_refused(asked: Asking, status: int, place: str) -> None:
-    """GHCR and others give no token for what is private or is not there, or answer 403."""
-    asked.upstream.auth, asked.upstream.secret = "bearer", ""
-    is_token = place == "realm"
-    asked.upstream.script = lambda each: (
-        error(status, "DENIED")
-        if "alpnie" in each.target and (each.path == "/token") == is_token
-        else None
-    )
-    remote, anonymous = (asked.remote("library/alpnie", anonymous=each) for each in (False, True))
-
-    async def refused(of: Remote, expected: type[Exception]) -> None:
-        asked.watch.failures.clear()
-        with pytest.raises(expected) as found:
-            await asked.client.head_manifest(of, "3")
-        assert getattr(found.value, "http_status", None) == status
-        assert len(asked.watch.failures) == (expected is UpstreamRefused)
-
-    await refused(anonymous, HiddenUpstream)
-    await refused(remote, UpstreamRefused)  # perhaps the credential is wrong
-    asked.watch.accepts = "library/alpnie"  # it was good for this one, and is no more
-    await refused(remote, UpstreamRefused)
-    asked.watch.accepts = NAME
-    await refused(remote, HiddenUpstream)
-    assert await asked.client.ping(remote) == 200
-
-
-async def test_an_upstream_that_wants_basic_refuses_who_has_none(asked: Asking) -> None:
-    asked.upstream.auth = "basic"
-    with pytest.raises(UpstreamRefused, match="wants a credential"):
-        await asked.client.head_manifest(asked.remote(NAME, anonymous=True), "3")
-    asked.watch.accepts = "another"
-    asked.upstream.secret = "another"
-    with pytest.raises(UpstreamRefused, match="refuses the request"):
-        await asked.client.head_manifest(asked.remote(NAME), "3")
+async def test_a_redirect_to_where_nobody_answers(asked: Asking) -> None:
+    """Storage that is down, or a name that resolves to an address inside."""
+    with scripted_upstream() as gone:
+        pass
+    for at, kind, words in (
+        (gone.url, UpstreamUnreachable, f"^{gone.host} cannot be reached: "),
+        ("https://localhost", UpstreamBroken, "redirects to where may not be asked: "),
+    ):
+        with ask_of(asked.upstream, others=(gone.url,)) as asking:
+            asked.upstream.script = lambda _, to=at: Answer(307, {"Location": to})  # type: ignore[misc]
+            with pytest.raises(kind, match=words):
+                await asking.client.get_manifest(asking.remote(NAME), "3")
 
 
 @pytest.mark.parametrize("is_redirected", [False, True])
@@ -298,6 +186,13 @@ async def test_a_blob_goes_on_where_it_was_cut_or_from_its_start(asked: Asking) 
         asked.upstream.script = lambda _, answer=other: answer  # type: ignore[misc]
         with pytest.raises(UpstreamBroken):
             await blob(asked, 123)
+    part = {"Content-Range": f"bytes 123-{size - 1}/{size}", "Content-Length": None}
+    for body, words in ((LAYER[122:], "more of a blob than"), (LAYER[124:], "less of a blob than")):
+        asked.upstream.script = lambda _, sent=body: Answer(206, part, sent)  # type: ignore[misc]
+        asked.watch.failures.clear()
+        with pytest.raises(UpstreamBroken, match=f"sent {words} it said"):
+            await blob(asked, 123)
+        assert len(asked.watch.failures) == 1
 
 
 @LOOPS
@@ -363,6 +258,30 @@ async def test_referrers_of_many_pages_are_one_index(
         await referrers(asked)
     assert len(asked.upstream.asked) <= 1
     assert len(asked.watch.failures) == 1
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        (b"<html>", "sent a page of referrers that is no index"),
+        (b'{"manifests": 3}', "sent a page of referrers that is no index"),
+        (b"[" * 20_000, "sent a page of referrers that is no index"),
+        (b'{"manifests": []}'.ljust(MAX_BYTES), f"has more than {MAX_BYTES} bytes of referrers"),
+    ],
+    ids=["no JSON", "no list", "many levels", "too long"],
+)
+async def test_a_second_page_of_referrers_that_is_no_index(
+    asked: Asking, body: bytes, words: str
+) -> None:
+    def page(request: Asked) -> Answer:
+        if request.query("page"):
+            return Answer(200, {"Content-Type": INDEX}, body)
+        link = f'<{request.path}?page=1>; rel="next"'
+        return Answer(200, {"Content-Type": INDEX, "Link": link}, b'{"manifests": []}')
+
+    asked.upstream.script = page
+    with pytest.raises(UpstreamBroken, match=words):
+        await referrers(asked)
 
 
 async def test_an_upstream_without_referrers(asked: Asking) -> None:

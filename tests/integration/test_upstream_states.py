@@ -114,6 +114,18 @@ async def test_a_circuit_opens_after_failures_in_a_row_and_closes_with_a_success
     await shared.one.check(REMOTE)
 
 
+async def test_failures_in_a_row_do_not_shorten_the_time_that_an_upstream_wanted(
+    shared: Install,
+) -> None:
+    """Requests that were on their way fail after it has said so."""
+    until = shared.now + 3600 * MICROSECONDS
+    await shared.fail(UpstreamLimited("hub.example.com wants fewer requests", until))
+    await shared.fail(UpstreamUnreachable("hub.example.com cannot be reached"), 9)
+    with pytest.raises(UpstreamLimited) as limited:
+        await shared.two.check(REMOTE)
+    assert limited.value.retry_at == until
+
+
 async def test_refusals_and_broken_content_open_no_circuit(shared: Install) -> None:
     await shared.fail(UpstreamRefused("no"), 9)
     await shared.fail(UpstreamBroken("a wrong length"), 9)

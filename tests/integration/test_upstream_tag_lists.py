@@ -27,8 +27,9 @@ from registry.upstream.base import (
     NotUpstream,
     UpstreamBroken,
     UpstreamRefused,
+    UpstreamUnreachable,
 )
-from tests.scripted_upstream import Answer, Asked, ScriptedUpstream, error
+from tests.scripted_upstream import Answer, Asked, End, ScriptedUpstream, error
 from tests.upstream_world import CANARY, NOW, Asking, asking, rule_of
 
 NAME: Final = "library/alpine"
@@ -89,6 +90,15 @@ async def test_what_no_tag_can_be_is_left_out_and_what_is_no_list_is_a_fault(
         with pytest.raises(UpstreamBroken, match="no list"):
             await listed(asked)
         assert len(asked.watch.failures) == number
+
+
+async def test_a_page_that_breaks_off_is_a_failure_and_no_shorter_list(asked: Asking) -> None:
+    asked.upstream.script = lambda _: Answer(
+        200, JSON | {"Content-Length": "100"}, (b"{", End.CLOSE)
+    )
+    with pytest.raises(UpstreamUnreachable):
+        await listed(asked)
+    assert len(asked.watch.failures) == 1
 
 
 async def test_pages_without_end_are_cut(asked: Asking) -> None:

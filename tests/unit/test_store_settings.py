@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from registry.blobstore.disk.store import FilesystemStore
 from registry.blobstore.opening import make_folders, open_bucket_store, open_store
-from registry.blobstore.s3.bucket import Bucket
+from registry.blobstore.s3.bucket import Bucket, BucketEntry, ObjectHead, Ranged
 from registry.blobstore.s3.bucket_check import unsupported_calls
+from registry.blobstore.s3.responses import KeyMissing
 from registry.blobstore.s3.store import S3Store
 from registry.blobstore.store import BlobStore
+from registry.cli.server.setting_checks import refusals
 from registry.oci.digest import digest_of
 from registry.settings.reading import from_environment
 from registry.settings.settings import Settings
@@ -89,3 +93,45 @@ def test_a_bucket_is_tried_and_left_empty() -> None:
         with closing(Bucket(nowhere)) as bucket:
             (refusal,) = unsupported_calls(bucket)
             assert "does not answer" in refusal
+
+
+def test_what_a_bucket_does_not_do_is_a_refusal_of_the_settings(tmp_path: Path) -> None:
+    with credentials():
+        in_bucket = replace(Settings(data=tmp_path), store=settings_for("moto"))
+        assert list(refusals(in_bucket)) == []
+        absent = replace(in_bucket.store, store_s3_bucket="absent")
+        (refusal,) = refusals(replace(in_bucket, store=absent))
+    assert refusal == "store_s3_bucket: the bucket does not store an object: NoSuchBucket"
+
+
+class Other(Bucket):
+    """A bucket that takes everything, and tells of other objects than it was given."""
+
+    def put(self, key: str, body: bytes | bytearray, **_: Any) -> None:  # noqa: ANN401 - any options
+        super().put(key, body)
+
+    def head(self, key: str) -> ObjectHead:
+        if key.endswith("-parts"):
+            return super().head(key)._replace(token="")
+        raise KeyMissing(key)
+
+    def get(self, key: str, start: int, stop: int, etag: str = "") -> Ranged:
+        return super().get(key, start + 1, stop + 1, etag)
+
+    def listed(self, prefix: str) -> Iterator[BucketEntry]:
+        yield from list(super().listed(prefix)) * 2
+
+
+def test_a_bucket_that_keeps_other_than_it_was_given_is_refused() -> None:
+    with credentials(), closing(Other(settings_for("moto"))) as bucket:
+        refusals = [each.removeprefix("the bucket does not ") for each in unsupported_calls(bucket)]
+        told, *others = refusals
+        assert told.startswith("tell of an object: ")
+        assert told.endswith(" says that it is absent, or another")
+        assert others == [
+            "read a range of an object: other bytes came",
+            "refuse to store a second object of a key (If-None-Match): it was replaced",
+            "list objects: it is not in the list",
+            "store an object in parts: its metadata are lost",
+        ]
+        assert list(bucket.listed("")) == []

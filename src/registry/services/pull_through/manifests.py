@@ -26,7 +26,6 @@ from registry.services.context import ServiceContext
 from registry.services.events import publish
 from registry.services.images import manifests
 from registry.services.pull_through import fetched_manifests
-from registry.services.pull_through.concurrency import NoSlot
 from registry.services.repositories.names import lock_named_repository
 from registry.services.tags.pointers import drop_tag
 from registry.upstream.base import HiddenUpstream, NotUpstream, UpstreamFailed, UpstreamLimited
@@ -56,7 +55,7 @@ async def pull_manifest(ctx: ServiceContext, name: Name, reference: str | Digest
         return found
     try:
         return await _revalidate(ctx, name, str(reference), found)
-    except Unavailable as failure:  # a fault here, such as a full disk: serve the cached manifest
+    except Unavailable as failure:  # no slot, or a fault here, such as a full disk
         _log.warning("tag %s of %s is not looked at: %s", reference, name, failure.message)
         return found
 
@@ -74,15 +73,12 @@ async def _revalidate(
     )
     if not is_mine:
         return found
-    try:
-        return await ctx.manifest_fetches.join(
-            name.handle,
-            route.remote.origin,
-            ("look", name, tag),
-            lambda: _look(ctx, route, name, tag, found),
-        )
-    except NoSlot:
-        return found
+    return await ctx.manifest_fetches.join(
+        name.handle,
+        route.remote.origin,
+        ("look", name, tag),
+        lambda: _look(ctx, route, name, tag, found),
+    )
 
 
 async def _look(
