@@ -1,4 +1,4 @@
-"""Key pairs: PEM, files that only their owner can read, signing requests, limits of RSA keys.
+"""Key pairs: PEM, signing requests, limits of RSA keys.
 
 A large RSA key from an untrusted client is refused: arithmetic with its numbers holds the
 interpreter's lock.
@@ -6,10 +6,7 @@ interpreter's lock.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
-from pathlib import Path
-from tempfile import mkstemp
 from typing import Final
 
 from cryptography import x509
@@ -23,20 +20,6 @@ PrivateKey = ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey
 def key_pem(key: PrivateKey) -> bytes:
     """Return a private key as PKCS #8 in PEM; it is a secret."""
     return key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
-
-
-def write_private(path: Path, content: bytes) -> None:
-    """Replace a file atomically; only its owner may read it."""
-    descriptor, unnamed = mkstemp(prefix=f".{path.name}.", dir=path.parent)  # of mode 0600
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(descriptor)
-        Path(unnamed).replace(path)
-    except BaseException:
-        Path(unnamed).unlink(missing_ok=True)
-        raise
 
 
 def signing_request(key: PrivateKey, domains: Sequence[str]) -> bytes:

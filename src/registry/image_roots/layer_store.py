@@ -34,6 +34,7 @@ from typing import Any, Final, NamedTuple
 from weakref import WeakValueDictionary
 
 from cloudcore.compute.images import ImageRefused
+from cloudcore.durable_files import flush_folder
 from cloudcore.errors import Unavailable
 from registry.image_roots.file_locks import held
 
@@ -186,9 +187,7 @@ class LayerStore:
                     file.flush()
                     os.fsync(file.fileno())
                 made.rename(image)
-                folder = os.open(self._images, os.O_RDONLY | os.O_DIRECTORY)
-                os.fsync(folder)
-                os.close(folder)
+                flush_folder(self._images)
             yield
 
     def _find(self, layer: WantedLayer) -> _Size | None:

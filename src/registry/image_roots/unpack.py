@@ -24,6 +24,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final, NamedTuple, TypeVar
 
+from cloudcore.durable_files import flush_folder
 from registry.image_roots.file_locks import held
 from registry.image_roots.layer_streams import Blob, Tar
 from registry.image_roots.layer_tree import LayerTree
@@ -101,7 +102,7 @@ def _unpack(task: Task) -> None:
             (staged / "blobs" / known.name).touch()
             _flush(staged)
             staged.rename(layer)
-            _flush_names(layer.parent)
+            flush_folder(layer.parent)
         except BaseException:
             _remove(staged)
             raise
@@ -174,14 +175,6 @@ def _flush(folder: Path) -> None:
         if libc.syncfs(opened):
             number = ctypes.get_errno()
             raise OSError(number, os.strerror(number))
-    finally:
-        os.close(opened)
-
-
-def _flush_names(folder: Path) -> None:
-    opened = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(opened)
     finally:
         os.close(opened)
 
