@@ -1,4 +1,4 @@
-"""Key pairs: PEM, signing requests, limits of RSA keys.
+"""Key pairs: generation, PEM, signing requests, limits of RSA keys.
 
 A large RSA key from an untrusted client is refused: arithmetic with its numbers holds the
 interpreter's lock.
@@ -15,6 +15,17 @@ from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
 PrivateKey = ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey
+SLOW: Final = frozenset({"rsa-2048", "rsa-4096"})
+"""Algorithms whose keys take up to several seconds of processor time to generate."""
+
+
+def new_private_key(algorithm: str) -> PrivateKey:
+    """Generate a private key of one of the algorithms in `SLOW`, or ``ecdsa-p256`` or ``-p384``."""
+    if algorithm == "ecdsa-p256":
+        return ec.generate_private_key(ec.SECP256R1())
+    if algorithm == "ecdsa-p384":
+        return ec.generate_private_key(ec.SECP384R1())
+    return rsa.generate_private_key(65537, int(algorithm.removeprefix("rsa-")))
 
 
 def key_pem(key: PrivateKey) -> bytes:
