@@ -16,7 +16,7 @@ from typing import Final
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
-from cloudcore.durable_files import flush_folder
+from cloudcore.files import flush_folder
 
 KEY_BYTES: Final = 32
 _VERSION: Final = b"\x01"

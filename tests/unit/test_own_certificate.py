@@ -16,7 +16,7 @@ from typing import Final
 import pytest
 
 from cloudcore.acme.client import AcmeRefused, AcmeUnreachable
-from cloudcore.durable_files import replace_file
+from cloudcore.files import replace_file
 from cloudcore.own_certificate.paths import own_certificate, own_folder, pause_file
 from cloudcore.own_certificate.renewal import (
     FIRST_DELAY,

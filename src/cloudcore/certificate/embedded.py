@@ -24,7 +24,7 @@ from cloudcore.clock import MICROSECONDS, Clock
 from cloudcore.db.base import Connection, Database
 from cloudcore.db.rows import bound, columns_of, find_all, find_one, given, insert_new
 from cloudcore.db.statement import Statement
-from cloudcore.durable_files import replace_file
+from cloudcore.files import replace_file
 from cloudcore.key_pairs import key_pem, new_private_key, signing_request
 from cloudcore.keyring import Keyring
 from cloudcore.own_certificate.paths import own_certificate, root_file

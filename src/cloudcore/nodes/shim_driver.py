@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 from weakref import WeakValueDictionary
 
-from cloudcore.durable_files import flush_folder
+from cloudcore.files import flush_folder
 from cloudcore.nodes import control_groups, detached_process, seccomp
 from cloudcore.nodes.control_groups import GroupsMissing
 from cloudcore.nodes.detached_process import DetachedProcess

@@ -18,7 +18,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding
 
 from cloudcore.acme.client import AcmeAccount, AcmeUnreachable, ChallengeProof, Directory, order
-from cloudcore.durable_files import replace_file
+from cloudcore.files import replace_file
 from cloudcore.key_pairs import key_pem, signing_request
 from cloudcore.own_certificate.paths import own_certificate
 from cloudcore.own_certificate.renewal import CertificateSubject, OwnCertificate, load_account_key

@@ -22,8 +22,8 @@ from cryptography.hazmat.primitives.serialization import Encoding, load_pem_priv
 from cryptography.x509.oid import NameOID
 
 from cloudcore.acme.client import AcmeRefused, AcmeUnreachable
-from cloudcore.durable_files import replace_file
 from cloudcore.errors import PlatformError
+from cloudcore.files import replace_file
 from cloudcore.key_pairs import key_pem
 from cloudcore.own_certificate.paths import ORDERED, own_certificate, pause_file
 from cloudcore.serving.counters import Count

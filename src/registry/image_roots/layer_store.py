@@ -34,8 +34,8 @@ from typing import Any, Final, NamedTuple
 from weakref import WeakValueDictionary
 
 from cloudcore.compute.images import ImageRefused
-from cloudcore.durable_files import flush_folder
 from cloudcore.errors import Unavailable
+from cloudcore.files import flush_folder
 from registry.image_roots.file_locks import held
 
 MOST_BYTES: Final = 16 << 30

@@ -17,7 +17,7 @@ from typing import TypeVar
 import msgspec
 
 from cloudcore.command_failures import CommandFailure
-from cloudcore.durable_files import replace_file
+from cloudcore.files import replace_file
 
 T = TypeVar("T")
 

@@ -21,7 +21,7 @@ from cloudcore.clock import microseconds
 from cloudcore.command_failures import CommandFailure, Misuse
 from cloudcore.commands.parser import Verbs, add_output, add_registry
 from cloudcore.commands.records import printable, utc_text, write_now, write_record
-from cloudcore.durable_files import replace_file
+from cloudcore.files import replace_file
 from registry.cli.client.api import ApiClient, StoredSignIn
 from registry.cli.client.container_passwords import (
     ContainerPassword,

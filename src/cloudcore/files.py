@@ -1,10 +1,15 @@
-"""Replace files atomically, and make the entries of folders durable."""
+"""Files and folders of this machine: atomic replacement, durable entries, full disks."""
 
 from __future__ import annotations
 
+import errno
 import os
 from pathlib import Path
 from tempfile import mkstemp
+from typing import Final
+
+NO_ROOM: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
+"""Errors of a full disk."""
 
 
 def replace_file(path: Path, content: bytes, mode: int = 0o600) -> None:
@@ -29,3 +34,11 @@ def flush_folder(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def is_at(path: Path, descriptor: int) -> bool:
+    """Return False if the file or folder that is open is no longer at `path`."""
+    try:
+        return os.path.samestat(path.stat(), os.fstat(descriptor))
+    except FileNotFoundError:
+        return False
