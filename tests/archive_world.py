@@ -25,7 +25,6 @@ from botocore.config import Config
 from cloudcore.account_rows import find_account
 from cloudcore.certificate import authority
 from cloudcore.certificate.authority import AuthorityUrls
-from cloudcore.certificate.keys import new_private_key
 from cloudcore.clock import uuid7
 from cloudcore.databases.archive.bucket_archive import BucketArchive, Places
 from cloudcore.databases.archive.bucket_files import folder_of, list_files
@@ -42,7 +41,7 @@ from cloudcore.databases.needs import DatabaseNeeds, ServerCertificate
 from cloudcore.databases.servers.driver import SUPERUSER, ServerSpec
 from cloudcore.db.base import Connection
 from cloudcore.iam.service_roles import SERVICE_ROLES, RoleSession, ServiceRoles
-from cloudcore.key_pairs import key_pem
+from cloudcore.key_pairs import key_pem, new_private_key
 from cloudcore.storage import buckets
 from cloudcore.storage.bucket import Bucket
 from cloudcore.storage.family import STORAGE

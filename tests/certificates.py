@@ -13,9 +13,8 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from cloudcore.certificate.authority import AuthorityUrls, issue, new_issuing, new_root, pem
-from cloudcore.certificate.keys import new_private_key
 from cloudcore.clock import system_clock
-from cloudcore.key_pairs import key_pem
+from cloudcore.key_pairs import key_pem, new_private_key
 
 _PLACES: Final = AuthorityUrls("http://ca.example.com/issuer", "http://ca.example.com/crl")
 DAY: Final = timedelta(days=1)

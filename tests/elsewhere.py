@@ -17,9 +17,8 @@ import psycopg
 
 from cloudcore.certificate import authority
 from cloudcore.certificate.authority import AuthorityUrls
-from cloudcore.certificate.keys import new_private_key
 from cloudcore.databases.clusters.cluster import Endpoint
-from cloudcore.key_pairs import key_pem
+from cloudcore.key_pairs import key_pem, new_private_key
 from tests.postgresql import UNPRIVILEGED, free_port, run, server_programs
 
 PASSWORD: Final = "known-elsewhere"

@@ -17,8 +17,7 @@ import psycopg.sql
 
 from cloudcore.certificate import authority
 from cloudcore.certificate.authority import AuthorityUrls
-from cloudcore.certificate.keys import new_private_key
-from cloudcore.key_pairs import key_pem
+from cloudcore.key_pairs import key_pem, new_private_key
 from tests.postgresql import free_port
 from tests.program_world import Driving, ProgramMachine
 from tests.tools import missing, require_tool

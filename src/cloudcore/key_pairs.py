@@ -1,4 +1,4 @@
-"""Key pairs: PEM, files that only their owner can read, signing requests, limits of RSA keys.
+"""Key pairs: generation, PEM, signing requests, limits of RSA keys.
 
 A large RSA key from an untrusted client is refused: arithmetic with its numbers holds the
 interpreter's lock.
@@ -6,10 +6,7 @@ interpreter's lock.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
-from pathlib import Path
-from tempfile import mkstemp
 from typing import Final
 
 from cryptography import x509
@@ -18,25 +15,22 @@ from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
 PrivateKey = ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey
+SLOW: Final = frozenset({"rsa-2048", "rsa-4096"})
+"""Algorithms whose keys take up to several seconds of processor time to generate."""
+
+
+def new_private_key(algorithm: str) -> PrivateKey:
+    """Generate a private key of one of the algorithms in `SLOW`, or ``ecdsa-p256`` or ``-p384``."""
+    if algorithm == "ecdsa-p256":
+        return ec.generate_private_key(ec.SECP256R1())
+    if algorithm == "ecdsa-p384":
+        return ec.generate_private_key(ec.SECP384R1())
+    return rsa.generate_private_key(65537, int(algorithm.removeprefix("rsa-")))
 
 
 def key_pem(key: PrivateKey) -> bytes:
     """Return a private key as PKCS #8 in PEM; it is a secret."""
     return key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
-
-
-def write_private(path: Path, content: bytes) -> None:
-    """Replace a file atomically; only its owner may read it."""
-    descriptor, unnamed = mkstemp(prefix=f".{path.name}.", dir=path.parent)  # of mode 0600
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(descriptor)
-        Path(unnamed).replace(path)
-    except BaseException:
-        Path(unnamed).unlink(missing_ok=True)
-        raise
 
 
 def signing_request(key: PrivateKey, domains: Sequence[str]) -> bytes:

@@ -16,6 +16,8 @@ from typing import Final
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
+from cloudcore.files import flush_folder
+
 KEY_BYTES: Final = 32
 _VERSION: Final = b"\x01"
 _NONCE_BYTES: Final = 12
@@ -76,11 +78,7 @@ def create_root_key(path: Path) -> None:
         os.link(unnamed, path)
     finally:
         Path(unnamed).unlink()
-    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
+    flush_folder(path.parent)
 
 
 def load_keyring(path: Path) -> Keyring:

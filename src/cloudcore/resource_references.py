@@ -30,6 +30,8 @@ R = TypeVar("R")
 Authorize = Callable[[str], None]
 """Gets the CRN of a resource that a request names; raises `AccessDenied` if the caller may not use
 it in this way. See `RequestContext.right_to`."""
+RightTo = Callable[[str], Authorize]
+"""Gets an action; returns the `Authorize` for it."""
 
 
 class Kind(NamedTuple, Generic[R]):

@@ -23,11 +23,10 @@ from cloudcore.certificate.issuer import (
     TxtRecords,
     account_key,
 )
-from cloudcore.certificate.keys import new_private_key
 from cloudcore.certificate.needs import CertificateNeeds
 from cloudcore.certificate.zone_server import Answerer, Zone, serving_zone
 from cloudcore.clock import MICROSECONDS
-from cloudcore.key_pairs import signing_request
+from cloudcore.key_pairs import new_private_key, signing_request
 from registry.settings.certificates import CertificateSettings
 from tests.chasing_resolver import ChasingResolver, chasing_resolver
 from tests.integration.certificates_world import ZONE, World, open_world, stored

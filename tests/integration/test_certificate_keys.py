@@ -15,14 +15,14 @@ from sqlalchemy import bindparam, select, update
 
 from cloudcore.certificate.certificate import KeyAlgorithm
 from cloudcore.certificate.family import CERTIFICATE
-from cloudcore.certificate.keys import new_private_key, public_der
+from cloudcore.certificate.keys import public_der
 from cloudcore.certificate.needs import Certificates
 from cloudcore.db.base import Connection
 from cloudcore.db.statement import Statement
 from cloudcore.errors import Conflict, PlatformError
 from cloudcore.jobs.kinds import Done, Next
 from cloudcore.jobs.outbox import outbox
-from cloudcore.key_pairs import PrivateKey, signing_request
+from cloudcore.key_pairs import PrivateKey, new_private_key, signing_request
 from cloudcore.kms.key import Key
 from cloudcore.kms.rows import find_platform_key
 from cloudcore.kms.rows import kms_key_versions as versions

@@ -24,7 +24,7 @@ from cloudcore.certificate.issuer import (
     AuthorityUnreachable,
     TxtRecords,
 )
-from cloudcore.certificate.keys import new_private_key, public_der
+from cloudcore.certificate.keys import public_der
 from cloudcore.certificate.needs import Certificates
 from cloudcore.clock import MICROSECONDS
 from cloudcore.db.base import Connection
@@ -33,7 +33,7 @@ from cloudcore.db.statement import Statement
 from cloudcore.errors import Conflict
 from cloudcore.jobs.outbox import outbox
 from cloudcore.jobs.tables import jobs
-from cloudcore.key_pairs import signing_request
+from cloudcore.key_pairs import new_private_key, signing_request
 from cloudcore.own_certificate.paths import own_certificate, root_file
 from cloudcore.own_certificate.renewal import names_in
 from cloudcore.quotas.limits import EVERY_ACCOUNT, put_limit

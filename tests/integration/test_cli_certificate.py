@@ -11,9 +11,9 @@ from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding, load_pem_private_key
 from cryptography.x509 import load_der_x509_csr
 
-from cloudcore.certificate.keys import new_private_key, public_der
+from cloudcore.certificate.keys import public_der
 from cloudcore.clock import system_clock
-from cloudcore.key_pairs import signing_request
+from cloudcore.key_pairs import new_private_key, signing_request
 from tests.certificates import uploaded
 from tests.integration.cli_world import World, cli_world
 from tests.waiting import until

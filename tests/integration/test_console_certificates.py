@@ -11,8 +11,7 @@ from cryptography.hazmat.primitives.serialization import Encoding
 from cryptography.x509 import load_der_x509_csr
 
 from cloudcore.certificate.family import CERTIFICATE
-from cloudcore.certificate.keys import new_private_key
-from cloudcore.key_pairs import signing_request
+from cloudcore.key_pairs import new_private_key, signing_request
 from tests.certificates import uploaded
 from tests.integration.console_access import hidden, see, send, told
 from tests.integration.console_shop import Shop, open_shop

@@ -28,10 +28,9 @@ from cloudcore.certificate.authority import (
 from cloudcore.certificate.certificate import KeyAlgorithm, challenges_of, renewal_at
 from cloudcore.certificate.checks import check_upload
 from cloudcore.certificate.domains import DomainGrants, check_domains, parse_grants
-from cloudcore.certificate.keys import new_private_key
 from cloudcore.clock import MICROSECONDS, system_clock
 from cloudcore.errors import InvalidInput
-from cloudcore.key_pairs import key_pem
+from cloudcore.key_pairs import key_pem, new_private_key
 from tests.soak import times
 from tests.tools import require_tool
 

@@ -25,9 +25,9 @@ from cloudcore.certificate import issuer, keys
 from cloudcore.certificate.authority import pem
 from cloudcore.certificate.checks import check_issued, check_signing_request, check_upload
 from cloudcore.certificate.issuer import AuthorityRefused, Chain
-from cloudcore.certificate.keys import is_light, is_sound, load_private_key, new_private_key
+from cloudcore.certificate.keys import is_light, is_sound, load_private_key
 from cloudcore.errors import InvalidInput
-from cloudcore.key_pairs import key_pem
+from cloudcore.key_pairs import key_pem, new_private_key
 from cloudcore.wire import moment_of
 
 NOW: Final = datetime(2026, 1, 1, tzinfo=UTC)

@@ -18,7 +18,7 @@ from typing import Final
 import pytest
 
 from cloudcore.acme.client import AcmeRefused, AcmeUnreachable, Directory
-from cloudcore.key_pairs import write_private
+from cloudcore.files import replace_file
 from cloudcore.own_certificate import orders
 from cloudcore.own_certificate.orders import CertificateOrder, _obtain
 from cloudcore.own_certificate.paths import own_certificate, own_folder, pause_file
@@ -74,7 +74,7 @@ class Authority:
         made.mkdir(exist_ok=True)
         begins = timedelta(seconds=self.now) - timedelta(seconds=_real_now())
         certificate, key = self_signed(made, NAME, begins=begins, ends=begins + self.life)
-        write_private(self.subject.files.certificate, key.read_bytes() + certificate.read_bytes())
+        replace_file(self.subject.files.certificate, key.read_bytes() + certificate.read_bytes())
 
     async def sleep(self, seconds: float) -> None:
         self.now += seconds

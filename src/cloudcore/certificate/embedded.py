@@ -18,13 +18,14 @@ from sqlalchemy.dialects.postgresql import insert
 
 from cloudcore.certificate import authority
 from cloudcore.certificate.issuer import CA_REFUSED, AuthorityRefused, Chain, TxtRecords
-from cloudcore.certificate.keys import algorithm_of, context_of, new_private_key
+from cloudcore.certificate.keys import algorithm_of, context_of
 from cloudcore.certificate.rows import certificate_authorities, certificate_revocations
 from cloudcore.clock import MICROSECONDS, Clock
 from cloudcore.db.base import Connection, Database
 from cloudcore.db.rows import bound, columns_of, find_all, find_one, given, insert_new
 from cloudcore.db.statement import Statement
-from cloudcore.key_pairs import key_pem, signing_request, write_private
+from cloudcore.files import replace_file
+from cloudcore.key_pairs import key_pem, new_private_key, signing_request
 from cloudcore.keyring import Keyring
 from cloudcore.own_certificate.paths import own_certificate, root_file
 
@@ -285,9 +286,9 @@ async def write_server_certificate(
     chain = await embedded.issue(signing_request(key, names), names)
     found = await database.read(list_authorities)
     roots = (each.certificate for each in found if each.role == "root")
-    write_private(root_file(folder), _pem(roots))
+    replace_file(root_file(folder), _pem(roots))
     served = key_pem(key) + _pem((chain.certificate, *chain.issuers))
-    write_private(own_certificate(folder).certificate, served)
+    replace_file(own_certificate(folder).certificate, served)
 
 
 def _pem(certificates: Iterable[bytes]) -> bytes:

@@ -1,4 +1,4 @@
-"""Make and seal keys of certificates, and check untrusted keys.
+"""Seal keys of certificates, and check untrusted keys.
 
 Arithmetic with untrusted numbers holds the interpreter's lock, and takes seconds if the numbers are
 large or unusual. So their sizes are checked before any computation.
@@ -43,18 +43,7 @@ _KEY_PEM: Final = re.compile(
     rb"-----BEGIN ((?:RSA |EC )?PRIVATE KEY)-----\s([A-Za-z0-9+/=\s]+)-----END \1-----"
 )
 _UNREADABLE: Final = (ValueError, TypeError, UnsupportedAlgorithm, InternalError)
-SLOW: Final = frozenset({"rsa-2048", "rsa-4096"})
-"""Algorithms whose keys take up to several seconds of processor time to generate."""
 _PROBE: Final = b"signed and verified once"
-
-
-def new_private_key(algorithm: KeyAlgorithm) -> PrivateKey:
-    """Generate a private key; an RSA key takes up to several seconds of processor time."""
-    if algorithm == "ecdsa-p256":
-        return ec.generate_private_key(ec.SECP256R1())
-    if algorithm == "ecdsa-p384":
-        return ec.generate_private_key(ec.SECP384R1())
-    return rsa.generate_private_key(65537, 2048 if algorithm == "rsa-2048" else 4096)
 
 
 def algorithm_of(key: object) -> KeyAlgorithm | None:

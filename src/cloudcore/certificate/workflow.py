@@ -32,14 +32,13 @@ from cloudcore.certificate.issuer import (
     TxtRecords,
     check_records,
 )
-from cloudcore.certificate.keys import SLOW, new_private_key
 from cloudcore.certificate.needs import CertificateNeeds
 from cloudcore.certificate.rows import ROWS
 from cloudcore.clock import MICROSECONDS
 from cloudcore.db.base import Connection
 from cloudcore.errors import PlatformError
 from cloudcore.jobs.faults import Fault, add_fault
-from cloudcore.key_pairs import key_pem, signing_request
+from cloudcore.key_pairs import SLOW, key_pem, new_private_key, signing_request
 from cloudcore.resources.workflow import Goal, Problem, Step, StepAttempt, StepDone, StepRetry, Work
 from cloudcore.threads import SLOW_KEYS
 

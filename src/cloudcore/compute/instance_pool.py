@@ -14,11 +14,13 @@ from cloudcore.nodes.node import NODE_LOST
 from cloudcore.nodes.placed import Placed
 from cloudcore.quotas.quota import Quota
 from cloudcore.resources.resource import (
+    Description,
     Filter,
     Record,
     Reference,
     ReferenceTarget,
     Resource,
+    ResourceName,
     fixed,
     given,
     own,
@@ -77,11 +79,7 @@ class Version(Struct, frozen=True):
 class InstancePool(Placed, frozen=True, kw_only=True):
     """An image, and the number of its instances that are kept running."""
 
-    name: Annotated[
-        str,
-        Meta(min_length=1, max_length=63),
-        fixed("1 to 63 of a-z 0-9 . _ -; fixed", heading="NAME"),
-    ]
+    name: ResourceName
     image: Annotated[
         str,
         Meta(min_length=1, max_length=512),
@@ -97,7 +95,7 @@ class InstancePool(Placed, frozen=True, kw_only=True):
     status: Annotated[Status, own(heading="STATUS")] = "provisioning"
     """`active`: all instances are ready; `scaling`: a change is under way; `degraded`: something
     is wrong, as `faults` say, and is tried again."""
-    description: Annotated[str, Meta(max_length=1000), given('for persons; "" takes it away')] = ""
+    description: Description = ""
     command: Annotated[
         list[Annotated[str, Meta(min_length=1, max_length=4096)]],
         Meta(max_length=MOST_WORDS),

@@ -7,7 +7,7 @@ is never started twice.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -28,7 +28,7 @@ from cloudcore.errors import Conflict, invalid_field
 from cloudcore.iam.service_roles import PASS_ROLE
 from cloudcore.nodes.rows import Placing, can_run, choose
 from cloudcore.resource_names import Crn
-from cloudcore.resource_references import Authorize
+from cloudcore.resource_references import Authorize, RightTo
 from cloudcore.resources.bodies import Composite
 from cloudcore.resources.methods import Methods
 from cloudcore.resources.resource import DELETING
@@ -96,7 +96,6 @@ WORK: Final[Work[InstancePool, ComputeNeeds]] = Work(
 PLACING: Final = Placing(POOLS, WORK.wake)
 
 
-RightTo = Callable[[str], Authorize]
 CAPABILITY: Final = "instances"
 _PROGRAM: Final = ("image", "command", "environment")
 _SCALED: Final = (*_PROGRAM, "memory_mb", "cpu_millis", "size")

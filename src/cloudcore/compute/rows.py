@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 import sqlalchemy as sa
@@ -15,10 +15,11 @@ from cloudcore.compute.instance_pool import (
     MEMORY,
     Instance,
 )
-from cloudcore.db.base import Connection, Database
+from cloudcore.db.base import Connection
 from cloudcore.db.rows import count, deletion, given
 from cloudcore.db.schema import ByteOrdered, Id, one_of, partial_index
 from cloudcore.db.statement import Statement, paged
+from cloudcore.metering.sampling import measure_of
 from cloudcore.nodes.rows import OnNode
 from cloudcore.quotas.limits import Counted
 from cloudcore.resources.rows import IS_DELETED, Rows
@@ -103,15 +104,7 @@ def name_of_deleted(tx: Connection, account_id: str, region: str, pool_id: str) 
     return None if row is None else str(row[0])
 
 
-async def memory_by_account(database: Database) -> Mapping[str, int]:
-    """Map account id to the MiB of memory of its instances."""
-    return await database.read(_by_account, _MEMORY_BY_ACCOUNT)
-
-
-async def cpu_by_account(database: Database) -> Mapping[str, int]:
-    """Map account id to the thousandths of a processor of its instances."""
-    return await database.read(_by_account, _CPU_BY_ACCOUNT)
-
-
-def _by_account(tx: Connection, statement: Statement) -> dict[str, int]:
-    return {account_id: int(found) for account_id, found in tx.rows(statement)}
+memory_by_account: Final = measure_of(_MEMORY_BY_ACCOUNT)
+"""Maps account id to the MiB of memory of its instances."""
+cpu_by_account: Final = measure_of(_CPU_BY_ACCOUNT)
+"""Maps account id to the thousandths of a processor of its instances."""

@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Final
 
 from cloudcore.errors import Unavailable
+from cloudcore.files import NO_ROOM
 
-NO_ROOM: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 _MAY_BE_FULL: Final = frozenset({sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN})
 _FILE_BYTES: Final = 32 << 10
 """Size of the smallest file that SQLite creates beside a database (``-shm``)."""

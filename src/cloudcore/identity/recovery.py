@@ -8,6 +8,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from cloudcore.db.base import Connection
+from cloudcore.db.rows import json_text
 from cloudcore.errors import Conflict, InvalidInput, NotFound
 from cloudcore.iam.policy import PolicyKind, check_size, policy_of
 from cloudcore.identity.names import missing
@@ -19,7 +20,7 @@ from cloudcore.identity.rows.roles import ASSIGNMENTS, ROLES, Assignment, Role
 from cloudcore.identity.rows.service_accounts import ACCESS_KEYS, SERVICE_ACCOUNTS, ServiceAccount
 from cloudcore.identity.rows.sessions import revoke_other_sessions, revoke_sessions_of_role
 from cloudcore.identity.rows.users import PEOPLE, USERS, User
-from cloudcore.identity.services.accounts import ADMIN, encoded, new_admin_policy, new_admin_role
+from cloudcore.identity.services.accounts import ADMIN, new_admin_policy, new_admin_role
 from cloudcore.identity.services.members import lock_organization, organization_of
 from cloudcore.identity.services.roles import put_policy
 from cloudcore.identity.services.service_accounts import (
@@ -218,7 +219,7 @@ def _restore_role(
     if is_trusted and not denies:
         return role, []
     # `trust_ids` is kept: names in the old statements still mean the same principals.
-    added = encoded({**trust, "statements": [*trust["statements"], own]})
+    added = json_text({**trust, "statements": [*trust["statements"], own]})
     if denies or not _is_trust_policy(added):
         changed = role._replace(trust_policy=fresh.trust_policy, trust_ids="{}", updated_at=now)
         revoke_sessions_of_role(tx, role.id, now)

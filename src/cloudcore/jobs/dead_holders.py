@@ -30,10 +30,10 @@ import sqlalchemy as sa
 
 from cloudcore.clock import Clock
 from cloudcore.db.base import Connection, Database
-from cloudcore.db.refusals import NO_ROOM
 from cloudcore.db.rows import json_text
 from cloudcore.db.statement import Statement, listed, text_list
 from cloudcore.errors import PlatformError
+from cloudcore.files import NO_ROOM
 from cloudcore.jobs.background import record_before_stop, repeated
 from cloudcore.jobs.faults import Fault, next_fault
 from cloudcore.jobs.tables import NO_LEASE, jobs, schedules

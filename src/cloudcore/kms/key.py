@@ -7,14 +7,13 @@ from typing import Annotated, Final, Literal
 from msgspec import Meta, field
 
 from cloudcore.metering.sku import HOURS_PER_MONTH, Sku
-from cloudcore.resources.resource import Filter, Record, Resource, fixed, given, own
+from cloudcore.resources.resource import Description, Filter, Record, Resource, fixed, given, own
 
 KeySpec = Literal["aes-256", "hmac-256", "rsa-2048", "rsa-4096", "ecdsa-p256"]
 KeyUsage = Literal["encrypt_decrypt", "generate_verify_mac", "sign_verify"]
 KeyState = Literal["enabled", "disabled", "pending_deletion", "deleted"]
 KeyOrigin = Literal["customer", "platform"]
 KeyName = Annotated[str, Meta(min_length=1, max_length=63)]
-Description = Annotated[str, Meta(max_length=1000)]
 
 
 class Key(Record, frozen=True, kw_only=True):
@@ -36,7 +35,7 @@ class Key(Record, frozen=True, kw_only=True):
     """`platform`: created with the account; such a key can be neither disabled nor deleted."""
     deletion_at: Annotated[int | None, own(heading="DELETED AT", form="time", shows_null=True)]
     """When the key will be, or was, deleted."""
-    description: Annotated[Description, given('for persons; "" takes it away')] = ""
+    description: Description = ""
     tags: Annotated[dict[str, str], given("a tag of the key")] = field(default_factory=dict)
 
     @property

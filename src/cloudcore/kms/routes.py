@@ -20,7 +20,7 @@ from msgspec import Meta, Struct, field
 from cloudcore.db.base import Connection
 from cloudcore.errors import invalid_field
 from cloudcore.kms import services
-from cloudcore.kms.key import KEY, Description, Key, KeyName, KeySpec, KeyUsage
+from cloudcore.kms.key import KEY, Key, KeyName, KeySpec, KeyUsage
 from cloudcore.kms.needs import KmsNeeds
 from cloudcore.kms.rows import KEY_ROWS, count_versions, key_to_use, list_versions
 from cloudcore.kms.rules import check_usable, usage_of
@@ -28,6 +28,7 @@ from cloudcore.kms.services import RotatedMeanwhile
 from cloudcore.kms.vault import OVERHEAD
 from cloudcore.resource_names import check_name, check_tags
 from cloudcore.resources.methods import Methods
+from cloudcore.resources.resource import Description
 from cloudcore.resources.routes import custom_method
 from cloudcore.web.app import Context, Needs
 from cloudcore.web.caller_kinds import account_of

@@ -7,19 +7,19 @@ and region.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Final, NamedTuple, cast, get_args
 
 import sqlalchemy as sa
 from sqlalchemy.dialects.postgresql import insert
 
-from cloudcore.db.base import Connection, Database
+from cloudcore.db.base import Connection
 from cloudcore.db.rows import ONE, bound, columns_of, count, find_one, given
 from cloudcore.db.schema import ByteOrdered, Id, Moment, one_of, partial_index
 from cloudcore.db.statement import Statement, paged
 from cloudcore.db.tables import columns, table
 from cloudcore.kms.key import KEY, Key, KeyOrigin, KeySpec, KeyState, KeyUsage
 from cloudcore.kms.rules import KeyMissing, check_bindable, check_usable
+from cloudcore.metering.sampling import measure_of
 from cloudcore.resource_references import Authorize, Kind, Scope, resolve
 from cloudcore.resources.rows import Rows
 
@@ -151,10 +151,8 @@ _LIST_WITHOUT_PLATFORM: Final = paged(
 )
 
 
-async def keys_by_account(database: Database) -> Mapping[str, int]:
-    """Map account id to its number of customer keys that are enabled or disabled."""
-    rows = await database.read(lambda tx: tx.rows(_COUNT_EACH))
-    return {row[0]: row[1] for row in rows}
+keys_by_account: Final = measure_of(_COUNT_EACH)
+"""Maps account id to its number of customer keys that are enabled or disabled."""
 
 
 def hold_key(tx: Connection, account_id: str, key_id: str) -> KeyState | None:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 from typing import Final
 
-from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
 from cloudcore.errors import Conflict, NotFound, invalid_field
+from cloudcore.key_pairs import new_private_key
 from cloudcore.kms.key import Key, KeySpec, KeyUsage
 
 _STATES: Final = {"disabled": "key_disabled", "pending_deletion": "key_pending_deletion"}
@@ -89,8 +89,6 @@ USAGES: Final[dict[KeySpec, tuple[KeyUsage, ...]]] = {
 }
 """The usages that keys of each spec can have; the first is the default."""
 SYMMETRIC: Final = frozenset({"aes-256", "hmac-256"})
-SLOW: Final = frozenset({"rsa-2048", "rsa-4096"})
-"""Specs of keys that take up to several seconds of processor time to generate."""
 
 _SYMMETRIC_BYTES: Final = 32
 
@@ -113,13 +111,9 @@ def usage_of(spec: KeySpec, wanted: KeyUsage | None) -> KeyUsage:
 def new_material(spec: KeySpec) -> bytes:
     """Generate the material of a key: 32 random bytes, or a private key in PKCS #8 (DER).
 
-    It takes up to several seconds of processor time for the specs in `SLOW`.
+    It takes up to several seconds of processor time for the specs in `key_pairs.SLOW`.
     """
     if spec in SYMMETRIC:
         return os.urandom(_SYMMETRIC_BYTES)
-    private: rsa.RSAPrivateKey | ec.EllipticCurvePrivateKey
-    if spec == "ecdsa-p256":
-        private = ec.generate_private_key(ec.SECP256R1())
-    else:
-        private = rsa.generate_private_key(65537, 2048 if spec == "rsa-2048" else 4096)
+    private = new_private_key(spec)
     return private.private_bytes(Encoding.DER, PrivateFormat.PKCS8, NoEncryption())

@@ -12,6 +12,7 @@ from cloudcore.account_rows import lock_account
 from cloudcore.clock import MICROSECONDS
 from cloudcore.db.base import Connection, Database
 from cloudcore.errors import Conflict, KeyBeingMade
+from cloudcore.key_pairs import SLOW
 from cloudcore.kms.key import Key, KeyOrigin, KeySpec, KeyUsage
 from cloudcore.kms.providers import Providers, VersionRef
 from cloudcore.kms.rows import (
@@ -22,7 +23,7 @@ from cloudcore.kms.rows import (
     forget_key,
     list_accounts_without_platform_key,
 )
-from cloudcore.kms.rules import SLOW, KeyUnusable, check_encrypts, new_material
+from cloudcore.kms.rules import KeyUnusable, check_encrypts, new_material
 from cloudcore.quotas.limits import QuotaUse
 from cloudcore.threads import SLOW_KEYS
 

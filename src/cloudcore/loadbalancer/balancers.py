@@ -7,7 +7,7 @@ the same address.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address
 from typing import Any, Final
 
@@ -23,7 +23,7 @@ from cloudcore.loadbalancer.planning import subnet_ranges
 from cloudcore.loadbalancer.rows import ROWS
 from cloudcore.loadbalancer.workflow import WORK
 from cloudcore.network.resources import SECURITY_GROUP, SUBNET
-from cloudcore.resource_references import Authorize
+from cloudcore.resource_references import Authorize, RightTo
 from cloudcore.resources.bodies import Composite
 from cloudcore.resources.methods import Methods
 from cloudcore.resources.resource import DELETING
@@ -73,7 +73,6 @@ def _is_host(address: IPv4Address | IPv6Address, network: IPv4Network | IPv6Netw
     return address != network.network_address and not is_broadcast
 
 
-RightTo = Callable[[str], Authorize]
 _RENDERED: Final = ("listeners", "backends", "replica_count", "security_groups")
 """A change of one of these fields must be applied on the machine."""
 

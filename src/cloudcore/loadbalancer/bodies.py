@@ -23,6 +23,7 @@ from cloudcore.loadbalancer.load_balancer import (
     Target,
 )
 from cloudcore.resource_names import Uuid
+from cloudcore.resources.resource import Description
 from cloudcore.web.bodies import ResourceRef
 from cloudcore.wire import RequestBody, ResponseBody
 
@@ -86,7 +87,6 @@ class GivenBackend(RequestBody):
 Listeners = Annotated[list[GivenListener], Meta(min_length=1, max_length=MOST_LISTENERS)]
 Backends = Annotated[list[GivenBackend], Meta(min_length=1, max_length=MOST_BACKENDS)]
 Groups = Annotated[list[Text], Meta(max_length=MOST_GROUPS)]
-Description = Annotated[str, Meta(max_length=1000)]
 ReplicaCount = Annotated[int, Meta(ge=1, le=MOST_REPLICAS)]
 
 

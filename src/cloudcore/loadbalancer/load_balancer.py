@@ -11,7 +11,15 @@ from cloudcore.loadbalancer.driver import TargetStatus
 from cloudcore.metering.sku import Sku
 from cloudcore.nodes.node import NODE_LOST
 from cloudcore.nodes.placed import Placed
-from cloudcore.resources.resource import Filter, Resource, fixed, given, own
+from cloudcore.resources.resource import (
+    Description,
+    Filter,
+    Resource,
+    ResourceName,
+    fixed,
+    given,
+    own,
+)
 
 Status = Literal["provisioning", "active", "updating", "degraded", "failed", "deleting"]
 ListenerProtocol = Literal["tcp", "http", "https"]
@@ -92,12 +100,8 @@ class Replica(Struct, frozen=True):
 class LoadBalancer(Placed, frozen=True, kw_only=True):
     """One address in front of the instances of a VPC."""
 
-    name: Annotated[
-        str,
-        Meta(min_length=1, max_length=63),
-        fixed("1 to 63 of a-z 0-9 . _ -; fixed", heading="NAME"),
-    ]
-    description: Annotated[str, Meta(max_length=1000), given('for persons; "" takes it away')] = ""
+    name: ResourceName
+    description: Description = ""
     vip: Annotated[
         str,
         Meta(max_length=45),

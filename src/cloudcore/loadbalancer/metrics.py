@@ -9,6 +9,7 @@ import msgspec
 from msgspec import Struct, structs
 
 from cloudcore.db.base import Connection
+from cloudcore.db.rows import json_text
 from cloudcore.loadbalancer import rows
 from cloudcore.loadbalancer.driver import ReplicaMetrics
 from cloudcore.loadbalancer.load_balancer import LoadBalancer
@@ -71,7 +72,7 @@ def note_served(
     for number, counts in new.items():
         total, last = (_decode(each) for each in known.get(number, ("{}", "{}")))
         total = added(total, since(last, counts))
-        rows.put_metrics(tx, found, number, _encode(total), _encode(counts), now)
+        rows.put_metrics(tx, found, number, json_text(total), json_text(counts), now)
 
 
 def served(tx: Connection, account_id: str, balancer_id: str) -> ProxyCounters:
@@ -111,10 +112,6 @@ def added(one: ProxyCounters, other: ProxyCounters) -> ProxyCounters:
     """Return the sum of two counters, field by field."""
     pairs = zip(structs.astuple(one), structs.astuple(other), strict=True)
     return ProxyCounters(*(a + b for a, b in pairs))
-
-
-def _encode(counters: ProxyCounters) -> str:
-    return msgspec.json.encode(counters).decode()
 
 
 def _decode(text: str) -> ProxyCounters:

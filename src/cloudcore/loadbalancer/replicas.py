@@ -19,6 +19,7 @@ from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
+from cloudcore.files import is_at
 from cloudcore.loadbalancer.configuration import (
     SOCKETS_NAME,
     ProcessLimits,
@@ -333,7 +334,7 @@ async def _held(folder: Path, *, is_made: bool) -> AsyncIterator[bool]:
             return
         try:
             await _lock(opened)
-            if _is_still(folder, opened):
+            if is_at(folder, opened):
                 yield True
                 return
         finally:
@@ -353,13 +354,6 @@ async def _lock(opened: int) -> None:
         with contextlib.suppress(BlockingIOError):
             return fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
         await asyncio.sleep(POLL_SECONDS)
-
-
-def _is_still(folder: Path, opened: int) -> bool:
-    try:
-        return os.path.samestat(folder.stat(), os.fstat(opened))
-    except FileNotFoundError:
-        return False
 
 
 @contextlib.contextmanager

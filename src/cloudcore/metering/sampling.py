@@ -30,6 +30,18 @@ _BATCH: Final = 500
 
 Measure = Callable[[Database], Awaitable[Mapping[str, int]]]
 """Returns what accounts store now, by account id, in the SKU's smallest unit for one hour."""
+
+
+def sums_by_account(tx: Connection, statement: Statement) -> dict[str, int]:
+    """Return the rows of a query, an account id and a sum each, as a mapping."""
+    return {account_id: int(found) for account_id, found in tx.rows(statement)}
+
+
+def measure_of(statement: Statement) -> Measure:
+    """Return the measure for a query whose rows are an account id and a sum each."""
+    return lambda database: database.read(sums_by_account, statement)
+
+
 SAMPLES: Final[Port[Mapping[str, Measure]]] = Port("metering.samples")
 """Maps the name of each sampled SKU to its measure."""
 

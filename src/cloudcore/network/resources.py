@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from typing import Annotated, Final, Literal
 
-from msgspec import Meta, Struct, field, structs
+from msgspec import Struct, field, structs
 
 from cloudcore.errors import invalid_field
 from cloudcore.network.driver import Direction, RuleProtocol
@@ -22,28 +22,26 @@ from cloudcore.network.driver import Target as RouteTarget
 from cloudcore.network.ranges import RESERVED, subnet_range, vpc_ipv4, vpc_ipv6
 from cloudcore.nodes.placed import Placed
 from cloudcore.resources.resource import (
+    Description,
     Filter,
     Record,
     Reference,
     ReferenceTarget,
     Resource,
+    ResourceName,
     fixed,
     given,
     own,
 )
 
 Status = Literal["provisioning", "active", "degraded", "deleting"]
-Name = Annotated[str, Meta(min_length=1, max_length=63)]
-Description = Annotated[str, Meta(max_length=1000)]
-NAME_WORDS: Final = "1 to 63 of a-z 0-9 . _ -; fixed"
-DESCRIPTION_WORDS: Final = 'for persons; "" takes it away'
 
 
 class Vpc(Placed, frozen=True, kw_only=True):
     """A network of the account's own, which is divided into subnets."""
 
-    name: Annotated[Name, fixed(NAME_WORDS, heading="NAME")]
-    description: Annotated[Description, given(DESCRIPTION_WORDS)] = ""
+    name: ResourceName
+    description: Description = ""
     cidr_ipv4: Annotated[
         str, fixed("its private IPv4 network, such as 10.0.0.0/16; fixed", heading="IPV4")
     ]
@@ -92,8 +90,8 @@ VPC: Final = Resource(
 class InternetGateway(Record, frozen=True, kw_only=True):
     """An uplink for the VPC that it is attached to; a VPC has one at most."""
 
-    name: Annotated[Name, fixed(NAME_WORDS, heading="NAME")]
-    description: Annotated[Description, given(DESCRIPTION_WORDS)] = ""
+    name: ResourceName
+    description: Description = ""
     vpc: Annotated[Reference | None, own(heading="VPC", shows_null=True)] = None
     """What it is attached to; null: nothing."""
     tags: Annotated[dict[str, str], given("a tag of the internet gateway")] = field(
@@ -117,9 +115,9 @@ INTERNET_GATEWAY: Final = Resource(
 class PartOfVpc(Record, frozen=True, kw_only=True):
     """Base of the resources that belong to a VPC."""
 
-    name: Annotated[Name, fixed(NAME_WORDS, heading="NAME")]
+    name: ResourceName
     vpc: Annotated[Reference, fixed("VPC that it is of: name, id or CRN; fixed", heading="VPC")]
-    description: Annotated[Description, given(DESCRIPTION_WORDS)] = ""
+    description: Description = ""
 
 
 class EgressOnlyGateway(PartOfVpc, frozen=True, kw_only=True):

@@ -17,7 +17,7 @@ from msgspec import structs
 
 from cloudcore.clock import MICROSECONDS, Clock
 from cloudcore.db.base import Connection, Database, Row
-from cloudcore.db.rows import bound, columns_of, given, insert_new
+from cloudcore.db.rows import bound, columns_of, given, insert_new, json_text
 from cloudcore.db.schema import ByteOrdered, Id, Moment
 from cloudcore.db.statement import Statement, paged
 from cloudcore.db.tables import columns, table
@@ -159,7 +159,7 @@ def claim(tx: Connection, node: Node, identity: str, now: int) -> None:
             f"another machine runs as {node.name!r}; give each its own node_name, or wait a minute"
             " if this one takes its place"
         )
-    capabilities = msgspec.json.encode(node.capabilities).decode()
+    capabilities = json_text(node.capabilities)
     if found is None:
         new = NodeRow(node.name, identity, capabilities, now, is_lost=False, is_noted=True)
         tx.execute(_INSERT, **new._asdict())

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 from weakref import WeakValueDictionary
 
+from cloudcore.files import flush_folder
 from cloudcore.nodes import control_groups, detached_process, seccomp
 from cloudcore.nodes.control_groups import GroupsMissing
 from cloudcore.nodes.detached_process import DetachedProcess
@@ -133,11 +134,7 @@ def write_file(
 def settle(made: Path, place: Path) -> None:
     """Move a complete folder to `place`, durably."""
     made.rename(place)
-    folder = os.open(place.parent, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
+    flush_folder(place.parent)
 
 
 def read_json(path: Path) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from typing import Any, Final, Literal, NamedTuple
 
 from cloudcore.clock import MICROSECONDS
 from cloudcore.db.base import Connection
+from cloudcore.db.rows import json_text
 from cloudcore.errors import InvalidInput, NotFound, QuotaExceeded
 from cloudcore.jobs.faults import Fault, add_fault
 from cloudcore.metering.usage import report
@@ -22,7 +23,6 @@ from cloudcore.notifications.topic import (
     Publication,
     Subscription,
     SubscriptionMissing,
-    encoded,
 )
 from cloudcore.wire import rfc3339
 
@@ -198,4 +198,4 @@ class _Recording:
     ) -> None:
         account_id = self.subscription.account_id
         queue = self.queues.resolve(self.tx, account_id, reference, None)
-        self.queues.send(self.tx, account_id, queue.id, encoded(envelope), attributes)
+        self.queues.send(self.tx, account_id, queue.id, json_text(envelope), attributes)

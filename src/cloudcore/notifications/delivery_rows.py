@@ -10,7 +10,7 @@ from sqlalchemy.dialects.postgresql import insert
 
 from cloudcore.clock import MICROSECONDS, uuid7
 from cloudcore.db.base import Connection, Row
-from cloudcore.db.rows import ONE, ZERO, bound, deletion, given, insert_new, total
+from cloudcore.db.rows import ONE, ZERO, bound, deletion, given, insert_new, json_text, total
 from cloudcore.db.schema import Moment
 from cloudcore.db.statement import Statement, page, paged
 from cloudcore.db.tables import columns, indexes, named_index, refers, table
@@ -21,7 +21,6 @@ from cloudcore.notifications.topic import (
     WAITING_DELIVERIES,
     PendingDelivery,
     Publication,
-    encoded,
 )
 from cloudcore.quotas.limits import Counted, limited_to, up_to
 
@@ -149,7 +148,7 @@ forget_publications: Final = deletion(
 
 def add_publication(tx: Connection, publication: Publication) -> bool:
     """Insert a publication if it is new; return False if all its deliveries exist already."""
-    values = publication._asdict() | {"attributes": encoded(publication.attributes)}
+    values = publication._asdict() | {"attributes": json_text(publication.attributes)}
     if tx.execute(_ADD_PUBLICATION, **values):
         return True
     row = tx.row(_IS_ENDED, id=publication.id, account_id=publication.account_id)

@@ -11,10 +11,9 @@ from functools import partial
 from typing import Any, Final, NamedTuple
 from uuid import UUID, uuid5
 
-import msgspec
-
 from cloudcore.account_rows import lock_account
 from cloudcore.db.base import Connection, Database
+from cloudcore.db.rows import json_text
 from cloudcore.errors import InvalidInput
 from cloudcore.jobs.kinds import Done, Next
 from cloudcore.jobs.outbox import UNDELIVERED, OutboxEvent, emit
@@ -248,7 +247,7 @@ def _event_message(event: OutboxEvent, topic: Topic) -> Publication:
         topic_id=topic.id,
         account_id=event.account_id,
         subject=event.type,
-        message=msgspec.json.encode(message).decode(),
+        message=json_text(message),
         attributes={
             "event_type": event.type,
             **(strings_of(data) if isinstance(data, Mapping) else {}),

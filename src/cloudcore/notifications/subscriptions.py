@@ -11,7 +11,7 @@ from msgspec import UNSET, Meta, UnsetType, field, structs
 
 from cloudcore.clock import MICROSECONDS
 from cloudcore.db.base import Connection
-from cloudcore.db.rows import count, first, given
+from cloudcore.db.rows import count, first, given, json_text
 from cloudcore.db.schema import ByteOrdered, Id, one_of
 from cloudcore.db.statement import Statement, paged
 from cloudcore.jobs.faults import Fault
@@ -23,7 +23,6 @@ from cloudcore.notifications.topic import (
     SubscriptionMissing,
     Topic,
     check_raw,
-    encoded,
 )
 from cloudcore.notifications.topics import ROWS as TOPICS
 from cloudcore.resources.bodies import Composite
@@ -164,7 +163,7 @@ def save_faults(
 ) -> None:
     """Store the faults of a subscription, in place of the previous ones."""
     tx.execute(
-        _SAVE_FAULTS, account_id=account_id, id=subscription_id, faults=encoded(list(faults))
+        _SAVE_FAULTS, account_id=account_id, id=subscription_id, faults=json_text(list(faults))
     )
 
 

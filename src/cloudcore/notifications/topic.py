@@ -55,11 +55,6 @@ class PendingDelivery(NamedTuple):
     """None for a request to confirm the subscription."""
 
 
-def encoded(value: object) -> str:
-    """Return a value as JSON text."""
-    return msgspec.json.encode(value).decode()
-
-
 MAX_MESSAGE_BYTES: Final = 240 * 1024
 """The most bytes of a message with subject and attributes as JSON; its envelope fits in a message
 of a queue."""

@@ -71,19 +71,15 @@ async def publish_message(
     check_message(data.message, data.subject, data.attributes)
     topic = await TOPICS.authorized(ctx, topic_id)
     now = ctx.clock()
-    is_counted = needs.room.is_due(topic.account_id, now)
-    publish = partial(publishing.publish, content_type=data.content_type, checks_room=is_counted)
     # Messages pass by the thousand; the audit log has who made, changed and deleted their topic.
-    reply = await ctx.commit(
-        publish,
-        topic,
-        data.message,
-        data.subject,
-        data.attributes,
-        now,
-        wrap=lambda made: Published(message_id=made),
-        details=lambda _: None,
-    )
-    if is_counted:
-        needs.room.note(topic.account_id, now)
-    return reply
+    with needs.room.checking(topic.account_id, now) as is_counted:
+        return await ctx.commit(
+            partial(publishing.publish, content_type=data.content_type, checks_room=is_counted),
+            topic,
+            data.message,
+            data.subject,
+            data.attributes,
+            now,
+            wrap=lambda made: Published(message_id=made),
+            details=lambda _: None,
+        )

@@ -13,13 +13,13 @@ import sqlalchemy as sa
 from sqlalchemy.dialects.postgresql import insert
 
 from cloudcore.db.base import Connection
-from cloudcore.db.rows import ONE, bound, deletion, given
+from cloudcore.db.rows import ONE, bound, deletion, given, json_text
 from cloudcore.db.schema import ByteOrdered, Id, Moment
 from cloudcore.db.statement import Statement, listed, paged, text_list
 from cloudcore.db.tables import columns, indexes, named_index, refers, table
 from cloudcore.jobs.outbox import OutboxEvent
 from cloudcore.notifications.delivery_policy import DeliveryPolicy, shown, stored
-from cloudcore.notifications.topic import TOPIC, Topic, TopicMissing, encoded
+from cloudcore.notifications.topic import TOPIC, Topic, TopicMissing
 from cloudcore.resource_names import Crn
 from cloudcore.resources.bodies import Composite
 from cloudcore.resources.methods import Methods
@@ -137,7 +137,7 @@ def add_waiting(tx: Connection, event: OutboxEvent, crn: str) -> bool:
         crn=crn,
         account_id=event.account_id,
         type=event.type,
-        payload=encoded(event.payload),
+        payload=json_text(event.payload),
         created_at=event.created_at,
     )
     return added == 1

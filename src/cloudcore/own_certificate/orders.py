@@ -18,7 +18,8 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding
 
 from cloudcore.acme.client import AcmeAccount, AcmeUnreachable, ChallengeProof, Directory, order
-from cloudcore.key_pairs import key_pem, signing_request, write_private
+from cloudcore.files import replace_file
+from cloudcore.key_pairs import key_pem, signing_request
 from cloudcore.own_certificate.paths import own_certificate
 from cloudcore.own_certificate.renewal import CertificateSubject, OwnCertificate, load_account_key
 from cloudcore.serving.tls.paths import TlsFiles
@@ -84,16 +85,16 @@ async def _obtain(wanted: CertificateOrder) -> None:
             chain = await order(account, csr, wanted.challenge, publish)
         finally:
             _withdraw(wanted.proofs)
-        write_private(wanted.files.certificate, key_pem(key) + chain.encode())
+        replace_file(wanted.files.certificate, key_pem(key) + chain.encode())
 
 
 def _publish(folder: Path, kind: str, proofs: Sequence[ChallengeProof]) -> None:
     folder.mkdir(mode=0o700, exist_ok=True)
     for proof in proofs:
         if kind == TLS_ALPN:
-            write_private(proof_file(folder, proof.domain), _validation(proof))
+            replace_file(proof_file(folder, proof.domain), _validation(proof))
         else:
-            write_private(token_file(folder, proof.token), proof.value.encode())
+            replace_file(token_file(folder, proof.token), proof.value.encode())
 
 
 def _withdraw(folder: Path) -> None:

@@ -23,7 +23,8 @@ from cryptography.x509.oid import NameOID
 
 from cloudcore.acme.client import AcmeRefused, AcmeUnreachable
 from cloudcore.errors import PlatformError
-from cloudcore.key_pairs import key_pem, write_private
+from cloudcore.files import replace_file
+from cloudcore.key_pairs import key_pem
 from cloudcore.own_certificate.paths import ORDERED, own_certificate, pause_file
 from cloudcore.serving.counters import Count
 from cloudcore.serving.tls.files import (
@@ -57,7 +58,7 @@ def prepare(folder: Path, name: str, now: float) -> bool:
         raise
     except TlsFilesError:
         key = ec.generate_private_key(ec.SECP256R1())
-        write_private(files.certificate, key_pem(key) + _stand_in(name, key, now))
+        replace_file(files.certificate, key_pem(key) + _stand_in(name, key, now))
         return False
 
 
@@ -76,7 +77,7 @@ def load_account_key(folder: Path) -> ec.EllipticCurvePrivateKey:
         key = load_pem_private_key(path.read_bytes(), None)
     except FileNotFoundError:
         key = ec.generate_private_key(ec.SECP256R1())
-        write_private(path, key_pem(key))
+        replace_file(path, key_pem(key))
     assert isinstance(key, ec.EllipticCurvePrivateKey)
     return key
 
@@ -153,7 +154,7 @@ def _keep_pause(path: Path, pause: Pause) -> None:
     """
     with suppress(OSError):
         if pause.failures:
-            write_private(path, msgspec.json.encode(pause))
+            replace_file(path, msgspec.json.encode(pause))
         else:
             path.unlink(missing_ok=True)
 

@@ -9,7 +9,7 @@ import msgspec
 import sqlalchemy as sa
 
 from cloudcore.db.base import Connection, Row
-from cloudcore.db.rows import ONE, bound, columns_of, given, total
+from cloudcore.db.rows import ONE, bound, columns_of, given, json_text, total
 from cloudcore.db.schema import Id, Moment, metadata, partial_index
 from cloudcore.db.statement import Statement, listed, page, paged, text_list, unindexed
 from cloudcore.queue.queue import Queue
@@ -186,7 +186,7 @@ def add_messages(
     """Insert messages at the end of a queue; the caller must hold the lock on the queue's row."""
     for each in messages:
         row = {name: getattr(each, name) for name in _NEW}
-        row["attributes"] = msgspec.json.encode(each.attributes).decode()
+        row["attributes"] = json_text(each.attributes)
         tx.execute(_ADD, queue_id=queue_id, account_id=account_id, **row)
 
 

@@ -172,13 +172,11 @@ async def send_messages(
     queue = await QUEUES.authorized(ctx, queue_id)
     new = _new_messages(data)
     now = ctx.clock()
-    is_counted = needs.room.is_due(queue.id, now)
-    send = partial(messages.send_messages, checks_room=is_counted)
-    reply = await ctx.commit(
-        send, queue.account_id, queue.id, new, now, wrap=_sent_messages, details=lambda _: None
-    )
-    if is_counted:
-        needs.room.note(queue.id, now)
+    with needs.room.checking(queue.id, now) as is_counted:
+        send = partial(messages.send_messages, checks_room=is_counted)
+        reply = await ctx.commit(
+            send, queue.account_id, queue.id, new, now, wrap=_sent_messages, details=lambda _: None
+        )
     needs.consumers.notify(queue.id, len(new))
     return reply
 

@@ -5,6 +5,8 @@ A resource may exceed its quota by as much as is added within a second.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Final
 
 from cloudcore.clock import MICROSECONDS
@@ -19,12 +21,15 @@ class QuotaChecks:
     def __init__(self) -> None:
         self._checked: dict[str, int] = {}
 
-    def is_due(self, thing_id: str, now: int) -> bool:
-        """Return False if the resource was found to be within its quota in the last second."""
-        return not 0 <= now - self._checked.get(thing_id, -_FRESH) < _FRESH
+    @contextmanager
+    def checking(self, thing_id: str, now: int) -> Iterator[bool]:
+        """Yield False if the resource was found to be within its quota in the last second.
 
-    def note(self, thing_id: str, now: int) -> None:
-        """Record that the resource was counted, and is within the quota."""
-        if len(self._checked) >= _MOST:
-            self._checked.clear()
-        self._checked[thing_id] = now
+        Otherwise, yield True; a block that then ends without an error has counted the resource.
+        """
+        is_due = not 0 <= now - self._checked.get(thing_id, -_FRESH) < _FRESH
+        yield is_due
+        if is_due:
+            if len(self._checked) >= _MOST:
+                self._checked.clear()
+            self._checked[thing_id] = now

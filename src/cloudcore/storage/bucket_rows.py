@@ -20,9 +20,10 @@ from sqlalchemy import bindparam, func, select
 from sqlalchemy import text as sql
 from sqlalchemy.dialects.postgresql import insert
 
-from cloudcore.db.base import Connection, Database, Row
+from cloudcore.db.base import Connection, Row
 from cloudcore.db.rows import ZERO, bound, first, given, insert_new, total
 from cloudcore.db.statement import Statement, listed, paged, text_list
+from cloudcore.metering.sampling import measure_of
 from cloudcore.quotas.limits import Counted, QuotaUse, refuse
 from cloudcore.storage import tables
 from cloudcore.storage.bucket import BUCKET_BYTES, Bucket
@@ -192,10 +193,8 @@ def emit_level(tx: Connection, account_id: str, use: QuotaUse | None, added: int
         BYTES.emit_level(tx, account_id, use, now, added)
 
 
-async def bytes_by_account(database: Database) -> Mapping[str, int]:
-    """Map account ids to the number of bytes in the account's buckets."""
-    rows = await database.read(lambda tx: tx.rows(_BY_ACCOUNT))
-    return {row[0]: int(row[1]) for row in rows}
+bytes_by_account: Final = measure_of(_BY_ACCOUNT)
+"""Maps account ids to the number of bytes in the account's buckets."""
 
 
 def add_bytes(tx: Connection, account_id: str, piece_id: str, size: int) -> None:

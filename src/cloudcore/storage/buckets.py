@@ -9,6 +9,7 @@ import msgspec
 
 from cloudcore.account_rows import lock_account
 from cloudcore.db.base import Connection
+from cloudcore.db.rows import json_text
 from cloudcore.errors import Conflict
 from cloudcore.jobs.runs import remove_runs
 from cloudcore.quotas.limits import refuse
@@ -149,5 +150,5 @@ def put_cors(tx: Connection, bucket: Bucket, rules: Sequence[CorsRule] | None, n
 
     Raise `NoSuchBucket` if the bucket was deleted meanwhile.
     """
-    cors = None if rules is None else msgspec.json.encode(rules).decode()
+    cors = None if rules is None else json_text(rules)
     return BUCKETS.update(tx, bucket, {"cors": cors}, now)

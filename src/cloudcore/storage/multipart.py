@@ -14,6 +14,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from cloudcore.db.base import Connection
+from cloudcore.db.rows import json_text
 from cloudcore.events import Events
 from cloudcore.storage import checksums, errors
 from cloudcore.storage import upload_rows as rows
@@ -195,7 +196,7 @@ def complete_upload(
     change = Held(1 - before.objects, made.size - before.object_bytes, -freed)
     change_usage(tx, bucket.account_id, bucket.id, made.id, change)
     done = _Done(fingerprint, made)
-    rows.end_upload(tx, upload, msgspec.json.encode(done).decode(), now)
+    rows.end_upload(tx, upload, json_text(done), now)
     emit_events(tx, events, OBJECT_CREATED, bucket, [made], now)
     return made
 

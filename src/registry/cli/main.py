@@ -19,9 +19,10 @@ from cloudcore.command_failures import FAILED, MISUSE, CommandFailure
 from cloudcore.commands.client import Product
 from cloudcore.commands.noun_parsers import CommandTable, command_names
 from cloudcore.commands.parser import CommandParser, Group, VersionOption
-from cloudcore.db.refusals import NO_ROOM, DiskFull
+from cloudcore.db.refusals import DiskFull
 from cloudcore.errors import PlatformError
 from cloudcore.family import CommandGroup
+from cloudcore.files import NO_ROOM
 from registry.cli.client.api import StoredSignIn, send_public
 from registry.cli.client.references import find_repository_crn
 from registry.cli.commands.container_login import log_in

@@ -8,10 +8,9 @@ from cryptography import x509
 
 from cloudcore.certificate.authority import pem
 from cloudcore.certificate.embedded import EmbeddedAuthority, list_authorities
-from cloudcore.certificate.keys import new_private_key
 from cloudcore.databases.needs import ServerCertificate
 from cloudcore.db.base import Connection, Database
-from cloudcore.key_pairs import key_pem, signing_request
+from cloudcore.key_pairs import key_pem, new_private_key, signing_request
 from cloudcore.notifications.topic import TopicMissing
 from cloudcore.notifications.topics import ROWS, states_of
 from cloudcore.resource_references import Authorize

@@ -14,7 +14,7 @@ from ipaddress import IPv6Address, ip_address
 from typing import Final
 
 from cloudcore.errors import AccessDenied
-from cloudcore.serving.asgi import Message, Receive, Scope, Send
+from cloudcore.serving.asgi import Message, Receive, Scope, Send, header_values
 from cloudcore.serving.dispatch import Application
 
 _READS: Final = ("GET", "HEAD")
@@ -91,7 +91,7 @@ def _is_readable(scope: Scope) -> bool:
 
 def _only(scope: Scope, name: bytes) -> bytes | None:
     """Return the value of a header that occurs exactly once, else None."""
-    values = [value for found, value in scope["headers"] if found == name]
+    values = header_values(scope, name)
     return values[0] if len(values) == 1 else None
 
 

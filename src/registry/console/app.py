@@ -23,6 +23,7 @@ from cloudcore.family import Family
 from cloudcore.identity.oauth.forms import MAX_FORM_BYTES
 from cloudcore.keyring import Keyring
 from cloudcore.serving.asgi import Receive as BodyReceive
+from cloudcore.serving.asgi import header_values
 from cloudcore.serving.bodies.budget import BODIES
 from cloudcore.serving.dispatch import Application
 from cloudcore.web.route_spec import router_of
@@ -86,7 +87,7 @@ class Console:
         path = scope["path"]
         if path == CONSOLE or path.startswith(f"{CONSOLE}/"):
             return True
-        if scope["method"] not in ("GET", "HEAD") or not _takes_pages(scope["headers"]):
+        if scope["method"] not in ("GET", "HEAD") or not _takes_pages(scope):
             return False
         return path == "/" or page_of_reference(path) is not None
 
@@ -157,8 +158,8 @@ def _completing(page: PageRequest, scope: Any, send: Any) -> Send:  # noqa: ANN4
     return complete
 
 
-def _takes_pages(headers: Sequence[tuple[bytes, bytes]]) -> bool:
+def _takes_pages(scope: Scope) -> bool:
     """Return True if ``Accept`` names HTML, as browsers do."""
-    wanted = b",".join(value for name, value in headers if name == b"accept").lower()
+    wanted = b",".join(header_values(scope, b"accept")).lower()
     ranges = (each.replace(b" ", b"").split(b";") for each in wanted.split(b","))
     return any(kind == b"text/html" and b"q=0" not in more for kind, *more in ranges)

@@ -13,7 +13,7 @@ from litestar import get
 from litestar.response import Response
 
 from cloudcore.errors import NotFound
-from cloudcore.identity.oauth.forms import values_of
+from cloudcore.serving.asgi import header_values
 from cloudcore.web.revisions import tags_named
 from registry.console.admission import Requires
 from registry.console.client_wheel import client_wheel, wheel_name
@@ -84,7 +84,7 @@ async def send_client(page: InjectedPage) -> PageResponse:
         raise NotFound("there is no such file")
     wheel = await asyncio.to_thread(client_wheel)
     headers = {"etag": f'"{wheel.sha256}"', "cache-control": "public, no-cache"}
-    conditions = b",".join(values_of(page.scope["headers"], b"if-none-match")).decode("latin-1")
+    conditions = b",".join(header_values(page.scope, b"if-none-match")).decode("latin-1")
     if not tags_named(conditions).isdisjoint({wheel.sha256, "*"}):
         return Response(b"", status_code=304, headers=headers)
     headers["content-type"] = "application/octet-stream"

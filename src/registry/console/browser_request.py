@@ -9,7 +9,8 @@ from litestar import Request
 from litestar.exceptions import InternalServerException
 
 from cloudcore.errors import InvalidInput
-from cloudcore.identity.oauth.forms import parse_form, values_of
+from cloudcore.identity.oauth.forms import parse_form
+from cloudcore.serving.asgi import header_values
 from cloudcore.web.query import parse_fields
 
 Scope = Any
@@ -22,7 +23,7 @@ _MAX_FIELDS: Final = 512
 
 def header_of(scope: Scope, name: bytes) -> str | None:
     """Return the value of a header that occurs exactly once, else None."""
-    values = values_of(scope["headers"], name)
+    values = header_values(scope, name)
     return values[0].decode("latin-1") if len(values) == 1 else None
 
 
@@ -44,7 +45,7 @@ def cookies_of(scope: Scope) -> dict[str, str]:
     of another application on the host.
     """
     found: dict[str, str] = {}
-    headers = values_of(scope["headers"], b"cookie")
+    headers = header_values(scope, b"cookie")
     for pair in b";".join(headers).decode("latin-1").split(";"):
         name, _, value = pair.partition("=")
         found.setdefault(name.strip(), value.strip())
@@ -76,4 +77,4 @@ async def form_of(request: Request[Any, Any, Any]) -> Mapping[str, str]:
         raise InvalidInput("the form did not arrive whole") from None
     if not body:
         return {}
-    return parse_form(values_of(request.scope["headers"], b"content-type"), body, _MAX_FIELDS)
+    return parse_form(header_values(request.scope, b"content-type"), body, _MAX_FIELDS)

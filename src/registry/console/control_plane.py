@@ -9,8 +9,7 @@ from urllib.parse import quote, urlencode
 
 import msgspec
 
-from cloudcore.identity.oauth.forms import values_of
-from cloudcore.serving.asgi import Receive, Send
+from cloudcore.serving.asgi import Receive, Send, header_values
 from cloudcore.serving.dispatch import Application
 from registry.console.browser_request import Scope, host_of
 
@@ -169,7 +168,7 @@ class ControlPlaneClient:
         Raise `Refused` if a request without a body gets an error.
         """
         outer = self._scope
-        headers = [pair for name in fields for pair in _pairs(outer["headers"], name)]
+        headers = [(name, value) for name in fields for value in header_values(outer, name)]
         scope = self._scope_of(method, path, "", headers)
         scope["extensions"] = outer.get("extensions", {})
         refusal: tuple[int, bytearray] | None = None
@@ -197,7 +196,7 @@ class ControlPlaneClient:
     ) -> Scope:
         outer = self._scope
         known = [(b"host", host_of(outer).encode("latin-1"))]
-        known += [pair for name in _PASSED_ON for pair in _pairs(outer["headers"], name)]
+        known += [(name, value) for name in _PASSED_ON for value in header_values(outer, name)]
         if self._bearer is not None:
             known.append((b"authorization", b"Bearer " + self._bearer.encode()))
         return {
@@ -224,10 +223,6 @@ class ControlPlaneClient:
             outer["state"]["source"] = scope["state"].get("source")
         if "event" in scope["state"]:
             outer["state"]["event"] = scope["state"]["event"]
-
-
-def _pairs(headers: Sequence[tuple[bytes, bytes]], name: bytes) -> list[tuple[bytes, bytes]]:
-    return [(name, value) for value in values_of(headers, name)]
 
 
 async def unless_refused(reading: Awaitable[T]) -> T | None:

@@ -55,7 +55,7 @@ class DataPlaneRequest:
         """Return a list header with all its lines joined, or None (RFC 9110 §5.3)."""
         if name not in self._fields:
             return None
-        lines = [value.decode("latin-1") for key, value in self.scope["headers"] if key == name]
+        lines = [value.decode("latin-1") for value in asgi.header_values(self.scope, name)]
         return ", ".join(lines)
 
     def change(self, ctx: ServiceContext) -> Change:

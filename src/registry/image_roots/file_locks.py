@@ -5,8 +5,10 @@ from __future__ import annotations
 import fcntl
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
+
+from cloudcore.files import is_at
 
 
 @contextmanager
@@ -26,15 +28,8 @@ def held(path: Path, *, shared: bool = False, wait: bool = True) -> Iterator[boo
             except BlockingIOError:
                 yield False
                 return
-            if _is_at(opened, path):
+            if is_at(path, opened):  # no earlier holder has deleted the file
                 yield True
                 return
         finally:
             os.close(opened)
-
-
-def _is_at(opened: int, path: Path) -> bool:
-    """Return False if an earlier holder has deleted the file."""
-    with suppress(FileNotFoundError):
-        return os.path.samestat(os.fstat(opened), path.stat())
-    return False

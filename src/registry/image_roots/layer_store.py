@@ -35,6 +35,7 @@ from weakref import WeakValueDictionary
 
 from cloudcore.compute.images import ImageRefused
 from cloudcore.errors import Unavailable
+from cloudcore.files import flush_folder
 from registry.image_roots.file_locks import held
 
 MOST_BYTES: Final = 16 << 30
@@ -186,9 +187,7 @@ class LayerStore:
                     file.flush()
                     os.fsync(file.fileno())
                 made.rename(image)
-                folder = os.open(self._images, os.O_RDONLY | os.O_DIRECTORY)
-                os.fsync(folder)
-                os.close(folder)
+                flush_folder(self._images)
             yield
 
     def _find(self, layer: WantedLayer) -> _Size | None:

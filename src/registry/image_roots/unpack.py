@@ -24,6 +24,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final, NamedTuple, TypeVar
 
+from cloudcore.files import NO_ROOM, flush_folder
 from registry.image_roots.file_locks import held
 from registry.image_roots.layer_streams import Blob, Tar
 from registry.image_roots.layer_tree import LayerTree
@@ -39,7 +40,6 @@ _LOOK_PARTS: Final = 250
 _RESERVED_PART: Final = 20
 """One in this many bytes, and files, of the disk stays free, but at most `_RESERVED_BYTES`."""
 _RESERVED_BYTES: Final = 2 << 30
-_FULL: Final = (errno.ENOSPC, errno.EDQUOT)
 
 
 class Task(NamedTuple):
@@ -69,7 +69,7 @@ def main() -> None:
     except LayerRefused as refused:
         _say("refused", words=str(refused))
     except OSError as error:
-        full = error.errno in _FULL
+        full = error.errno in NO_ROOM
         _say("failed", words="the disk of this machine is full" if full else f"{error.strerror}")
     except MemoryError:
         _say("refused", words="the layer takes too much memory to unpack")
@@ -101,7 +101,7 @@ def _unpack(task: Task) -> None:
             (staged / "blobs" / known.name).touch()
             _flush(staged)
             staged.rename(layer)
-            _flush_names(layer.parent)
+            flush_folder(layer.parent)
         except BaseException:
             _remove(staged)
             raise
@@ -174,14 +174,6 @@ def _flush(folder: Path) -> None:
         if libc.syncfs(opened):
             number = ctypes.get_errno()
             raise OSError(number, os.strerror(number))
-    finally:
-        os.close(opened)
-
-
-def _flush_names(folder: Path) -> None:
-    opened = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(opened)
     finally:
         os.close(opened)
 

@@ -10,7 +10,7 @@ from sqlalchemy import bindparam, select
 from sqlalchemy.dialects.postgresql import insert
 
 from cloudcore.db.base import Connection
-from cloudcore.db.rows import bound, columns_of, given
+from cloudcore.db.rows import bound, columns_of, given, json_text
 from cloudcore.db.statement import Statement, listed, text_list
 from registry.metadata.control_tables import registry_settings
 
@@ -82,7 +82,7 @@ def put_settings(
 def _values(settings: AccountSettings, now: int) -> dict[str, object]:
     return {
         "undelete_days": settings.undelete_days,
-        "uncounted_pullers": msgspec.json.encode(settings.uncounted_pullers).decode(),
+        "uncounted_pullers": json_text(settings.uncounted_pullers),
         "access_key_login": settings.access_key_login,
         "now": now,
     }

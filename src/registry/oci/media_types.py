@@ -12,6 +12,8 @@ DOCKER_MANIFEST_LIST: Final = "application/vnd.docker.distribution.manifest.list
 IMAGE_TYPES: Final = frozenset({OCI_MANIFEST, DOCKER_MANIFEST})
 INDEX_TYPES: Final = frozenset({OCI_INDEX, DOCKER_MANIFEST_LIST})
 MANIFEST_TYPES: Final = IMAGE_TYPES | INDEX_TYPES
+ACCEPT_MANIFESTS: Final = f"{OCI_INDEX}, {OCI_MANIFEST}, {DOCKER_MANIFEST_LIST}, {DOCKER_MANIFEST}"
+"""The ``Accept`` of requests for manifests."""
 
 
 def is_foreign_layer(media_type: str) -> bool:

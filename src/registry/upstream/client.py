@@ -17,7 +17,7 @@ from cloudcore.outbound.http_client import HttpAnswer, HttpClient
 from cloudcore.outbound.http_connection import AnswerTooLong, RequestFailed
 from registry.oci.digest import Digest, digest_of
 from registry.oci.manifest import MAX_BYTES
-from registry.oci.media_types import DOCKER_MANIFEST, DOCKER_MANIFEST_LIST, OCI_INDEX, OCI_MANIFEST
+from registry.oci.media_types import ACCEPT_MANIFESTS, OCI_INDEX
 from registry.upstream import lists, response_headers
 from registry.upstream.base import (
     BlobStream,
@@ -36,8 +36,7 @@ from registry.upstream.base import (
 from registry.upstream.request import ANSWER_SECONDS, Exchange, Request
 from registry.upstream.response_headers import failure_of, origin_name
 
-ACCEPT: Final = f"{OCI_INDEX}, {OCI_MANIFEST}, {DOCKER_MANIFEST_LIST}, {DOCKER_MANIFEST}"
-_ACCEPT_MANIFESTS: Final = {"Accept": ACCEPT}
+_ACCEPT_MANIFESTS: Final = {"Accept": ACCEPT_MANIFESTS}
 _OK: Final = frozenset({200})
 _NOT_MODIFIED: Final = 304
 _WHOLE_OR_PART: Final = frozenset({200, 206})

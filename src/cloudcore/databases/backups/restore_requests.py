@@ -11,10 +11,10 @@ from cloudcore.databases.backups.backup import Backup
 from cloudcore.databases.clusters import clusters
 from cloudcore.databases.clusters.bodies import GivenSize
 from cloudcore.databases.clusters.cluster import Cluster
-from cloudcore.databases.clusters.clusters import RightTo
 from cloudcore.databases.clusters.rows import CLUSTERS
 from cloudcore.db.base import Connection
 from cloudcore.errors import Conflict, invalid_field
+from cloudcore.resource_references import RightTo
 from cloudcore.wire import rfc3339
 
 if TYPE_CHECKING:

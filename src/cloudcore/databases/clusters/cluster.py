@@ -12,7 +12,15 @@ from cloudcore.metering.sku import BYTE_HOURS_PER_GIB_MONTH, Sku
 from cloudcore.nodes.node import NODE_LOST
 from cloudcore.nodes.placed import Placed
 from cloudcore.quotas.quota import Quota
-from cloudcore.resources.resource import Filter, Resource, fixed, given, own
+from cloudcore.resources.resource import (
+    Description,
+    Filter,
+    Resource,
+    ResourceName,
+    fixed,
+    given,
+    own,
+)
 
 SERVICE: Final = "database"
 Status = Literal["provisioning", "active", "updating", "stopped", "unavailable", "deleting"]
@@ -88,11 +96,7 @@ class Source(Struct, frozen=True, omit_defaults=True):
 class Cluster(Placed, frozen=True, kw_only=True):
     """A PostgreSQL server with its databases: one that is run here, or one that runs elsewhere."""
 
-    name: Annotated[
-        str,
-        Meta(min_length=1, max_length=63),
-        fixed("1 to 63 of a-z 0-9 . _ -; fixed", heading="NAME"),
-    ]
+    name: ResourceName
     engine: Annotated[Literal["postgresql"], fixed("what it is; fixed")] = "postgresql"
     type: Annotated[Literal["managed", "registered"], own(heading="TYPE")] = "managed"
     """`managed`: it is run here; `registered`: it runs elsewhere, and is looked at and backed up
@@ -100,7 +104,7 @@ class Cluster(Placed, frozen=True, kw_only=True):
     version: Annotated[int | None, own(heading="VERSION", shows_null=True)] = None
     """The major version; null before it is known."""
     status: Annotated[Status, own(heading="STATUS")] = "provisioning"
-    description: Annotated[str, Meta(max_length=1000), given('for persons; "" takes it away')] = ""
+    description: Description = ""
     bucket: Annotated[
         Annotated[str, Meta(min_length=1, max_length=512)] | None,
         fixed("bucket that its backups go to: name, id or CRN; fixed", hidden=True),

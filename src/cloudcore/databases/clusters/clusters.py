@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from msgspec import structs
@@ -36,7 +35,7 @@ from cloudcore.databases.clusters.workflow import WORK
 from cloudcore.db.base import Connection
 from cloudcore.errors import Conflict
 from cloudcore.nodes.rows import can_run, choose
-from cloudcore.resource_references import Authorize
+from cloudcore.resource_references import Authorize, RightTo
 from cloudcore.resources.bodies import Composite
 from cloudcore.resources.methods import Methods
 from cloudcore.resources.resource import DELETING
@@ -48,7 +47,6 @@ from cloudcore.web.bodies import ResourceRef
 if TYPE_CHECKING:
     from cloudcore.databases.needs import DatabaseTerms
 
-RightTo = Callable[[str], Authorize]
 _PASSWORD_BYTES: Final = 24
 
 

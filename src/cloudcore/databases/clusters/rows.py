@@ -8,10 +8,11 @@ from typing import Final
 import sqlalchemy as sa
 
 from cloudcore.databases.clusters.cluster import CLUSTER, DISK, MEMORY
-from cloudcore.db.base import Connection, Database
+from cloudcore.db.base import Connection
 from cloudcore.db.rows import given
 from cloudcore.db.schema import ByteOrdered, Id, one_of, partial_index
 from cloudcore.db.statement import Statement, paged
+from cloudcore.metering.sampling import measure_of
 from cloudcore.nodes.rows import OnNode
 from cloudcore.quotas.limits import Counted
 from cloudcore.resources.rows import Rows
@@ -94,15 +95,7 @@ def due_checks(tx: Connection, now: int, after: str, limit: int) -> Sequence[tup
     return [(a, b) for a, b in tx.rows(_DUE, now=now, after=after, limit=limit)]
 
 
-async def memory_by_account(database: Database) -> Mapping[str, int]:
-    """Map account id to the MiB of memory of its managed clusters that are to run."""
-    return await database.read(_by_account, _MEMORY_BY_ACCOUNT)
-
-
-async def cpu_by_account(database: Database) -> Mapping[str, int]:
-    """Map account id to the thousandths of a processor of its managed clusters that are to run."""
-    return await database.read(_by_account, _CPU_BY_ACCOUNT)
-
-
-def _by_account(tx: Connection, statement: Statement) -> dict[str, int]:
-    return {account_id: int(found) for account_id, found in tx.rows(statement)}
+memory_by_account: Final = measure_of(_MEMORY_BY_ACCOUNT)
+"""Maps account id to the MiB of memory of its managed clusters that are to run."""
+cpu_by_account: Final = measure_of(_CPU_BY_ACCOUNT)
+"""Maps account id to the thousandths of a processor of its managed clusters that are to run."""

@@ -13,12 +13,13 @@ import os
 import time
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from cloudcore.databases.servers.driver import ServerBusy, ServerFailed
+from cloudcore.files import is_at
 from cloudcore.nodes.shim_driver import ProgramThreads
 
 _WAIT_SECONDS: Final = 10
@@ -125,15 +126,9 @@ async def _taken(path: Path) -> int:
         except BlockingIOError:
             os.close(descriptor)
         else:
-            if _is_at(path, descriptor):  # the previous holder may have removed the file
+            if is_at(path, descriptor):  # the previous holder may have removed the file
                 return descriptor
             os.close(descriptor)
         if time.monotonic() > until:
             raise ServerBusy("another process of this machine works on this server: try again")
         await asyncio.sleep(_LOOK_SECONDS)
-
-
-def _is_at(path: Path, descriptor: int) -> bool:
-    with suppress(FileNotFoundError):
-        return os.path.samestat(os.stat(path), os.fstat(descriptor))  # noqa: PTH116 - two of a kind
-    return False

@@ -83,20 +83,16 @@ async def send_message(
     of = (message_id, account_id, region)
     drafted = partial(_drafted, ctx.keyring, data, template, of, now)
     draft, content = await DOCUMENTS.run(account_id, drafted)
-    is_counted = needs.room.is_due(account_id, now)
-    change = partial(accept, checks_room=is_counted)
-    reply = await ctx.commit(
-        change,
-        draft,
-        needs.sending,
-        now,
-        wrap=lambda made: whole(made.message, made.recipients, content),
-        location=lambda made: MESSAGES.location(made.message),
-        details=lambda _: None,
-    )
-    if is_counted:
-        needs.room.note(account_id, now)
-    return reply
+    with needs.room.checking(account_id, now) as is_counted:
+        return await ctx.commit(
+            partial(accept, checks_room=is_counted),
+            draft,
+            needs.sending,
+            now,
+            wrap=lambda made: whole(made.message, made.recipients, content),
+            location=lambda made: MESSAGES.location(made.message),
+            details=lambda _: None,
+        )
 
 
 @MESSAGES.answers.gets(MESSAGE.path_of_one, MESSAGE.action("get"))

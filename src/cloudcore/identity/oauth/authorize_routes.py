@@ -30,6 +30,7 @@ from cloudcore.identity.oauth.sessions import OUT_OF_BAND
 from cloudcore.identity.oauth.sign_in import AuthorizationRefused, SignInForm
 from cloudcore.identity.oidc import sign_in as provider_sign_in
 from cloudcore.identity.rows.users import User
+from cloudcore.serving.asgi import header_values
 from cloudcore.web.app import Context, Needs
 from cloudcore.web.context import RequestContext
 
@@ -151,9 +152,7 @@ async def sign_in_by_password(request: Request[Any, Any, Any], ctx: Context) -> 
     failed attempts in total, and thirty attempts of any kind at each e-mail address; further
     attempts get 429. A browser in which the person has signed in before has its own ten attempts.
     """
-    sent = forms.parse_form(
-        forms.values_of(request.scope["headers"], b"content-type"), await request.body()
-    )
+    sent = forms.parse_form(header_values(request.scope, b"content-type"), await request.body())
     nonce = sign_in.known_nonce(request.cookies.get(COOKIE))
     form = sign_in.resume(ctx, sent.get("form", ""), nonce)
     assert nonce is not None

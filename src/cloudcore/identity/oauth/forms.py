@@ -10,7 +10,7 @@ the client should keep it.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Final, Literal, NamedTuple
 
 from cloudcore import errors
@@ -90,11 +90,6 @@ def required(form: Form, name: str) -> str:
     if not value:
         raise errors.InvalidInput(f"{name} is missing")
     return value
-
-
-def values_of(headers: Iterable[tuple[bytes, bytes]], name: bytes) -> list[bytes]:
-    """Return all values of a header; `name` is in lower case."""
-    return [value for found, value in headers if found == name]
 
 
 def _basic(header: bytes) -> tuple[str, str]:

@@ -23,6 +23,7 @@ from cloudcore.identity.oauth.grants import IssuedToken, grant_token, revoke
 from cloudcore.identity.oauth.pages import PATH as AUTHORIZE
 from cloudcore.identity.rights import assume_role as roles
 from cloudcore.identity.rights.assume_role import AssumedRole, AssumeRole
+from cloudcore.serving.asgi import header_values
 from cloudcore.web.app import Context, Needs
 from cloudcore.web.envelope import ErrorShape
 
@@ -150,9 +151,9 @@ async def _answer(request: Request[Any, Any, Any], grant: Grant) -> Response[Any
 
     A request without a body counts as a form without parameters.
     """
-    authorizations = forms.values_of(request.scope["headers"], b"authorization")
+    authorizations = header_values(request.scope, b"authorization")
     try:
-        content_types = forms.values_of(request.scope["headers"], b"content-type")
+        content_types = header_values(request.scope, b"content-type")
         body = await request.body()
         form = forms.parse_form(content_types, body) if body or content_types else {}
         content = await grant(form, forms.parse_client(authorizations, form))

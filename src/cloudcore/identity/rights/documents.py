@@ -18,6 +18,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from cloudcore.db.base import Connection
+from cloudcore.db.rows import json_text
 from cloudcore.iam import policy as policies
 from cloudcore.iam.patterns import Patterns
 from cloudcore.iam.policy import Policy, PolicyKind, ResourceRules, WeighedCache
@@ -63,7 +64,7 @@ class StoredDocument(NamedTuple):
     @property
     def encoded_ids(self) -> str:
         """Return `ids` encoded as JSON, as stored."""
-        return msgspec.json.encode(self.ids).decode()
+        return json_text(self.ids)
 
 
 def stored_document(

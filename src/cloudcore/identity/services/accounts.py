@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Any, Final, NamedTuple
 
-import msgspec
-
 from cloudcore.db.base import Connection
+from cloudcore.db.rows import json_text
 from cloudcore.errors import Conflict
 from cloudcore.identity.names import ACCOUNTS as ACCOUNTS_OF_ONE
 from cloudcore.identity.rows.accounts import (
@@ -91,13 +90,13 @@ def new_admin_role(role_id: str, account_id: str, trusted: str, now: int) -> Rol
     trust = {"version": "1", "statements": [{"effect": "allow", "principals": [trusted]}]}
     description = "May do everything in this account."
     return Role(
-        role_id, account_id, ADMIN, description, encoded(trust), ADMIN_SESSION_SECONDS, now, now
+        role_id, account_id, ADMIN, description, json_text(trust), ADMIN_SESSION_SECONDS, now, now
     )
 
 
 def new_admin_policy(policy_id: str, account_id: str, now: int) -> PolicyRow:
     """Return the first policy of an account, which allows everything."""
-    description, document = "Allows everything.", encoded(_ADMIN_DOCUMENT)
+    description, document = "Allows everything.", json_text(_ADMIN_DOCUMENT)
     return PolicyRow(policy_id, account_id, ADMIN, description, document, 1, now, now)
 
 
@@ -107,8 +106,3 @@ def update_account(tx: Connection, account_id: str, changes: dict[str, Any]) -> 
     account = OWN_ACCOUNT.get(tx, account_id, account_id)._replace(**changes)
     OWN_ACCOUNT.save(tx, account)
     return account
-
-
-def encoded(document: dict[str, Any]) -> str:
-    """Encode a policy document for storage."""
-    return msgspec.json.encode(document).decode()

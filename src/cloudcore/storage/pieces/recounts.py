@@ -8,6 +8,7 @@ from sqlalchemy import func, select
 
 from cloudcore.db.base import Connection
 from cloudcore.db.statement import Statement
+from cloudcore.metering.sampling import sums_by_account
 from cloudcore.objects.damage import Miscount
 from cloudcore.storage import tables
 from cloudcore.storage.bucket_rows import Held
@@ -46,13 +47,9 @@ def miscounts(tx: Connection) -> list[Miscount]:
         )
         for bucket_id, name in tx.rows(_NAMES)
     ]
-    noted, summed = _by_account(tx, _RECORDED_BYTES), _by_account(tx, _BYTES)
+    noted, summed = sums_by_account(tx, _RECORDED_BYTES), sums_by_account(tx, _BYTES)
     found += [
         Miscount(f"bytes in buckets of the account {each}", noted.get(each, 0), summed.get(each, 0))
         for each in sorted({*noted, *summed})
     ]
     return [each for each in found if each.recorded != each.counted]
-
-
-def _by_account(tx: Connection, statement: Statement) -> dict[str, int]:
-    return {row[0]: int(row[1]) for row in tx.rows(statement)}

@@ -236,14 +236,7 @@ async def _send_object(
         made = {"parts": body.chunks, "count": body.length}
         await send({"type": "entrepot.send_parts", **made})
         return
-    await send(
-        {
-            "type": "http.response.zerocopysend",
-            "file": region.descriptor,
-            "offset": region.offset,
-            "count": region.count,
-        }
-    )
+    await send(region.message())
 
 
 EVERY_SECONDS: Final = 10.0

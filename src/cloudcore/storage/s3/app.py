@@ -20,7 +20,7 @@ from cloudcore.errors import AccessDenied, OutOfMemory, PlatformError
 from cloudcore.iam.audit import SIGN_IN
 from cloudcore.iam.decision import could_allow
 from cloudcore.iam.principal import SignatureKey, SignatureKeys
-from cloudcore.serving.asgi import Receive, Scope, Send
+from cloudcore.serving.asgi import Receive, Scope, Send, header_values
 from cloudcore.serving.clients import source_address
 from cloudcore.storage.bucket import SERVICE
 from cloudcore.storage.needs import StorageNeeds
@@ -162,8 +162,7 @@ class S3Endpoint:
         self, action: str, scope: Scope, request_id: str, *, is_change: bool
     ) -> RequestContext:
         platform = self._needs.platform
-        headers, client = scope["headers"], scope.get("client")
-        forwarded = [value for name, value in headers if name == b"x-forwarded-for"]
+        client, forwarded = scope.get("client"), header_values(scope, b"x-forwarded-for")
         return RequestContext(
             platform,
             request_id=request_id,
@@ -171,7 +170,7 @@ class S3Endpoint:
                 client[0] if client else None, forwarded, platform.settings.trusted_proxies
             ),
             action=action,
-            user_agent=next((value for name, value in headers if name == b"user-agent"), None),
+            user_agent=next(iter(header_values(scope, b"user-agent")), None),
             is_change=is_change,
         )
 

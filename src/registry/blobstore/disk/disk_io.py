@@ -18,9 +18,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
+from cloudcore.files import NO_ROOM
 from registry.errors import StoreUnavailable
 
-_FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 _RESERVE_BYTES: Final = 64 << 20
 _RESERVE_SHARE: Final = 16
 _UNSUPPORTED: Final = frozenset({errno.ENOSYS, errno.EINVAL, errno.ESPIPE, errno.EOPNOTSUPP})
@@ -31,7 +31,7 @@ _SYNC_FILE_RANGE_WRITE: Final = 2
 
 def unavailable(error: OSError) -> StoreUnavailable:
     """Return the error to raise for an `OSError`: it names the kind of failure, never a path."""
-    if error.errno in _FULL:
+    if error.errno in NO_ROOM:
         return StoreUnavailable("the blob store is full")
     if error.errno == errno.EROFS:
         return StoreUnavailable("the disk is read-only")

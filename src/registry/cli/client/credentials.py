@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import fcntl
 import os
-import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
@@ -18,6 +17,7 @@ from typing import TypeVar
 import msgspec
 
 from cloudcore.command_failures import CommandFailure
+from cloudcore.files import replace_file
 
 T = TypeVar("T")
 
@@ -126,18 +126,3 @@ def _store(path: Path, contents: Mapping[str, object]) -> None:
         path.unlink(missing_ok=True)
         return
     replace_file(path, msgspec.json.encode(contents))
-
-
-def replace_file(path: Path, content: bytes, mode: int = 0o600) -> None:
-    """Replace a file atomically and durably, or create it."""
-    descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.stem}-")
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fchmod(descriptor, mode)
-            os.fsync(descriptor)
-        Path(name).replace(path)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise

@@ -21,6 +21,7 @@ from cloudcore.clock import microseconds
 from cloudcore.command_failures import CommandFailure, Misuse
 from cloudcore.commands.parser import Verbs, add_output, add_registry
 from cloudcore.commands.records import printable, utc_text, write_now, write_record
+from cloudcore.files import replace_file
 from registry.cli.client.api import ApiClient, StoredSignIn
 from registry.cli.client.container_passwords import (
     ContainerPassword,
@@ -28,7 +29,6 @@ from registry.cli.client.container_passwords import (
     find_source,
     new_password,
 )
-from registry.cli.client.credentials import replace_file
 
 _LABEL: Final = "[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?"
 _NAMESPACE: Final = re.compile(_LABEL)

@@ -22,7 +22,7 @@ from registry.cli.client.container_passwords import ContainerPassword, new_passw
 from registry.cli.client.references import parse_typed_reference
 from registry.cli.client.sign_in import bearer
 from registry.cli.client.transport import HttpRequest, Transport
-from registry.oci.media_types import DOCKER_MANIFEST, DOCKER_MANIFEST_LIST, OCI_INDEX, OCI_MANIFEST
+from registry.oci.media_types import ACCEPT_MANIFESTS, DOCKER_MANIFEST_LIST, OCI_INDEX
 
 _UPSTREAM: Final = Option("upstream_url", "such as https://quay.io", name="upstream", metavar="URL")
 _FIELDS: Final = (
@@ -48,7 +48,6 @@ _FIELDS: Final = (
     Option("enabled", "fetch from the upstream; else only what is cached is served", "boolean"),
 )
 _INDEXES: Final = (OCI_INDEX, DOCKER_MANIFEST_LIST)
-_ACCEPT: Final = f"{OCI_INDEX}, {OCI_MANIFEST}, {DOCKER_MANIFEST_LIST}, {DOCKER_MANIFEST}"
 _PART: Final = 1 << 18
 _AT_ONCE: Final = 3
 """Number of blobs pulled at once, as by Docker."""
@@ -274,7 +273,7 @@ class _Puller:
         target = f"/v2/{self._image.name}/{path}"
 
         def send(token: str) -> T:
-            headers = {**bearer(token), "Accept": _ACCEPT}
+            headers = {**bearer(token), "Accept": ACCEPT_MANIFESTS}
             return self._transport.read(HttpRequest("GET", target, headers), read)
 
         token = self._bearer or self._token()

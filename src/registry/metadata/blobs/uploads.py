@@ -18,6 +18,7 @@ import sqlalchemy as sa
 from sqlalchemy.dialects.postgresql import Insert, insert
 
 from cloudcore.db.base import Connection, Row
+from cloudcore.db.rows import json_text
 from cloudcore.db.statement import Statement, page, paged
 from cloudcore.identity.tables import accounts
 from cloudcore.quotas.limits import QuotaUse
@@ -316,7 +317,7 @@ def beginning_parameters(
 def _digests_and_key(received: ReceivedBytes) -> dict[str, object]:
     wrap, digests = received.wrap, received.digests
     return {
-        "known_digests": msgspec.json.encode(digests).decode() if digests else None,
+        "known_digests": json_text(digests) if digests else None,
         "key": None if wrap is None else wrap.kms_key_id,
         "wrapped": None if wrap is None else wrap.wrapped_data_key,
     }

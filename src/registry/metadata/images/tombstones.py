@@ -13,7 +13,7 @@ import msgspec
 from sqlalchemy import and_, bindparam, func, select, text, tuple_
 
 from cloudcore.db.base import Connection, Row
-from cloudcore.db.rows import ONE, ZERO, columns_of, count, given, insert_rows, value
+from cloudcore.db.rows import ONE, ZERO, columns_of, count, given, insert_rows, json_text, value
 from cloudcore.db.statement import Statement, listed, paged, text_list
 from registry.metadata.control_tables import (
     deleted_manifest_blobs,
@@ -189,7 +189,7 @@ def soft_delete(
     objects. It deletes the manifests afterwards.
     """
     for manifest_id, pairs in tags.items():
-        document = msgspec.json.encode(pairs).decode()
+        document = json_text(pairs)
         tx.execute(_SOFT_DELETE, manifest_id=manifest_id, tags=document, **deletion._asdict())
     ids = text_list(list(tags))
     tx.execute(_HOLD_OBJECTS, ids=ids)

@@ -10,7 +10,7 @@ import sqlalchemy as sa
 from sqlalchemy.dialects.postgresql import insert
 
 from cloudcore.db.base import Connection
-from cloudcore.db.rows import ONE, ZERO, bound, given
+from cloudcore.db.rows import ONE, ZERO, bound, given, json_text
 from cloudcore.db.statement import Statement
 from cloudcore.identity.tables import accounts
 from registry.metadata.control_tables import policy_revisions
@@ -128,8 +128,8 @@ def store_policy(
     tx.execute(
         _PUT,
         repository_id=repository_id,
-        document=msgspec.json.encode(new.document).decode(),
-        principal_ids=msgspec.json.encode(new.principal_ids).decode(),
+        document=json_text(new.document),
+        principal_ids=json_text(new.principal_ids),
         visibility=new.visibility,
         now=now,
     )

@@ -12,9 +12,7 @@ from cloudcore.db.base import Connection
 from cloudcore.errors import Conflict, InvalidInput, NotFound
 from cloudcore.iam.decision import Caller, Question, decide
 from cloudcore.iam.policy import EVERYONE, Effect, Policy, policy_of
-from cloudcore.identity.rights.documents import stored_document
-from cloudcore.identity.rows.roles import ROLES
-from cloudcore.identity.rows.service_accounts import SERVICE_ACCOUNTS
+from cloudcore.identity.rights.documents import FIND_NAMED, stored_document
 from cloudcore.resource_names import Crn
 from cloudcore.web.revisions import require_revision
 from registry.metadata.repositories import policies
@@ -44,7 +42,6 @@ class Setter(NamedTuple):
 
 
 _NO_POLICY: Final = Policy(())
-_FIND_NAMED: Final = {"role": ROLES.find_named, "service-account": SERVICE_ACCOUNTS.find_named}
 
 
 def put_resource_policy(
@@ -77,7 +74,7 @@ def put_resource_policy(
     own = {
         str(crn): _principal_id(tx, crn)
         for crn in (Crn.parse(name) for name in names if name.startswith("crn:"))
-        if crn.type in _FIND_NAMED and crn.account == account_id
+        if crn.type in FIND_NAMED and crn.account == account_id
     }
     if setter is not None:
         _check_lock_out(tx, repository_id, policy, setter)
@@ -146,7 +143,7 @@ def _no_policy() -> NotFound:
 
 def _principal_id(tx: Connection, crn: Crn) -> str:
     """Return the id of the principal `crn`, which must exist in the repository's account."""
-    found = _FIND_NAMED[crn.type](tx, crn.account, crn.name)
+    found = FIND_NAMED[crn.type](tx, crn.account, crn.name)
     if found is None:
         raise InvalidInput(
             f"your account has no {crn.type} {crn.name}",
