@@ -36,6 +36,8 @@ BAD_RULES: Final = (
     "<MaxAgeSeconds>999999999</MaxAgeSeconds>",
     f"<ID>{'x' * 256}</ID>",
     "<!-- long -->" * 6000,
+    "<AllowedHeader>a</AllowedHeader>" * 101,
+    "<AllowedMethod>PATCH</AllowedMethod>",
 )
 
 
@@ -60,6 +62,54 @@ async def test_a_parameter_that_could_mean_another_change_changes_nothing(s3: S3
     for token in ("", "!!!"):
         answer = await s3.ask("GET", f"/bucket?list-type=2&continuation-token={token}")
         assert code_of(answer) == "InvalidArgument"
+
+
+async def test_a_request_that_contradicts_itself_changes_nothing(s3: S3Client) -> None:
+    tags = "<Tag><Key>a</Key><Value>b</Value></Tag>" * 2
+    twice = f"<Tagging><TagSet>{tags}</TagSet></Tagging>".encode()
+    (etag,) = texts(await s3.done("GET", "/bucket"), "ETag")
+    copy = {"x_amz_copy_source": "bucket/key"}
+    later = {"x_amz_copy_source_if_modified_since": "Fri, 01 Jan 2100 00:00:00 GMT"}
+    tried: list[tuple[str, str, bytes, dict[str, str], str]] = [
+        ("GET", "/bucket/key?partNumber=1", b"", {"range": "bytes=0-1"}, "InvalidRequest"),
+        ("GET", "/bucket/key?response-expires=a%0Ab", b"", {}, "InvalidArgument"),
+        ("GET", "/bucket?prefix=a%00", b"", {}, "InvalidArgument"),
+        ("GET", "/bucket?uploads&delimiter=/", b"", {}, "NotImplemented"),
+        ("PUT", "/bucket/key?tagging", twice, {}, "InvalidTag"),
+        ("PUT", "/bucket/b", b"", {**copy, "x_amz_metadata_directive": "MERGE"}, "InvalidArgument"),
+        ("PUT", "/bucket/b", b"", {**copy, "x_amz_tagging_directive": "MERGE"}, "InvalidArgument"),
+        *(
+            ("PUT", "/bucket/b", b"", {**copy, **condition}, "PreconditionFailed")
+            for condition in ({"x_amz_copy_source_if_none_match": etag}, later)
+        ),
+        *(
+            ("POST", "/bucket/b?uploads", b"", kinds, "InvalidRequest")
+            for kinds in (
+                {"x_amz_checksum_type": "COMPOSITE"},
+                {"x_amz_checksum_type": "FULL_OBJECT", "x_amz_checksum_algorithm": "SHA256"},
+                {"x_amz_checksum_type": "COMPOSITE", "x_amz_checksum_algorithm": "CRC64NVME"},
+            )
+        ),
+    ]
+    for method, target, body, headers, code in tried:
+        assert await s3.code(method, target, body, **headers) == code, (target, headers)
+    assert texts(await s3.done("GET", "/bucket"), "Key") == ["key"]
+    assert texts(await s3.done("GET", "/bucket?uploads"), "UploadId") == []
+    assert texts(await s3.done("GET", "/bucket/key?tagging"), "Key") == []
+
+
+async def test_a_copy_has_the_tags_of_its_source_or_those_that_replace_them(s3: S3Client) -> None:
+    await s3.done("PUT", "/bucket/tagged", b"bytes", x_amz_tagging="a=b")
+    for directive, key in (("COPY", "a"), ("replace", "c")):
+        headers = {"x_amz_tagging": "c=d", "x_amz_tagging_directive": directive}
+        await s3.done("PUT", "/bucket/copy", b"", x_amz_copy_source="bucket/tagged", **headers)
+        assert texts(await s3.done("GET", "/bucket/copy?tagging"), "Key") == [key]
+
+
+async def test_in_a_batch_of_deletions_a_key_that_is_too_long_fails_alone(s3: S3Client) -> None:
+    found = await s3.done("POST", "/bucket?delete", deletion("key", "k" * 1025))
+    assert texts(found, "Code") == ["KeyTooLongError"]
+    assert texts(await s3.done("GET", "/bucket"), "Key") == []
 
 
 @on_both_databases
