@@ -20,6 +20,7 @@ from cloudcore.email.messages import delivery
 from cloudcore.email.needs import NOT_SENT
 from cloudcore.email.warm_up import sources_of
 from cloudcore.notifications.family import NOTIFICATIONS
+from cloudcore.outbound import mail_transfer
 from cloudcore.wire import moment_of
 from tests.certificates import self_signed
 from tests.databases import on_both_databases
@@ -145,6 +146,26 @@ async def test_where_mail_goes_follows_the_dns(world: SendingWorld) -> None:
     message = await world.sent(to=["bob@bare.example.com"])
     await world.work()
     assert (await world.message(message))["status"] == "deferred"
+
+
+async def test_a_message_waits_for_the_dns_and_no_longer_than_an_attempt_for_servers(
+    world: SendingWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    message = await world.sent(to=["bob@one.example.com"])
+    world.names.fails = True
+    await world.work()
+    assert (await world.message(message))["status"] == "deferred"
+    world.names.fails = False
+    monkeypatch.setattr(mail_transfer, "ATTEMPT_SECONDS", 0.3)
+    world.servers[ONE].held = asyncio.Event()
+    await world.work(after=120)
+    (recipient,) = (await world.message(message))["recipients"]
+    assert (recipient["status"], recipient["attempts"]) == ("deferred", 2)
+    assert recipient["reason"].startswith(f"the mail servers of {ONE} took more than ")
+    world.servers[ONE].held.set()
+    monkeypatch.undo()
+    await world.work(after=600)
+    assert (await world.message(message))["status"] == "sent"
 
 
 async def test_one_slow_mail_server_holds_up_no_other(world: SendingWorld) -> None:
