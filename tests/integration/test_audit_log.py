@@ -15,6 +15,7 @@ from typing import Any, Final
 import httpx
 import pytest
 
+from cloudcore.audit import routes
 from cloudcore.db.base import Connection
 from cloudcore.iam.passwords import hash_password
 from cloudcore.identity.names import iam_crn, person_crn
@@ -372,7 +373,10 @@ async def test_an_account_reads_its_own_events_alone(served: Served) -> None:
     assert [each["action"] for each in joined] == ["iam:AcceptInvitation"]
 
 
-async def test_the_export_has_what_the_pages_have(served: Served) -> None:
+async def test_the_export_has_what_the_pages_have(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(routes, "_BATCH", 3)
     token = served.acme.program_token
     pages: list[dict[str, Any]] = []
     query: dict[str, str | int] = {"limit": 7, "action": "registry:*"}
