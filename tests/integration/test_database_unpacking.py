@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from cloudcore.clock import uuid7
-from cloudcore.databases.archive import bucket_files
+from cloudcore.databases.archive import bucket_archive, bucket_files
 from cloudcore.databases.archive.basebackups import BaseBackups
 from cloudcore.databases.archive.driver import BackupFailed, BackupTarget
 from cloudcore.storage.bucket import Bucket
@@ -116,3 +116,24 @@ def are_plain(folder: Path) -> bool:
     """Return True if a folder has nothing but files and folders."""
     found = [each.lstat().st_mode for each in folder.rglob("*")]
     return all(stat.S_ISREG(mode) or stat.S_ISDIR(mode) for mode in found)
+
+
+@pytest.mark.parametrize("ends", [True, False])
+async def test_a_restore_that_fills_the_disk_is_stopped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ends: bool
+) -> None:
+    monkeypatch.setattr(bucket_archive, "_MEASURE_SECONDS", 0.01)
+    is_stopped = asyncio.Event()
+
+    async def fill() -> None:
+        await asyncio.sleep(0)
+        (tmp_path / "base").write_bytes(b"x" * 1_000_000)
+        try:
+            if not ends:
+                await asyncio.Event().wait()
+        finally:
+            is_stopped.set()
+
+    with pytest.raises(BackupFailed, match="the backup has more than 1000 bytes"):
+        await bucket_archive._within(1000, tmp_path, fill())
+    assert is_stopped.is_set()

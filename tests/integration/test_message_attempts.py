@@ -17,6 +17,7 @@ from cloudcore.clock import MICROSECONDS
 from cloudcore.email import identity_verification
 from cloudcore.email.dedicated_ip import CAPS
 from cloudcore.email.messages import delivery
+from cloudcore.email.messages.submission import SEND
 from cloudcore.email.needs import NOT_SENT
 from cloudcore.email.warm_up import sources_of
 from cloudcore.notifications.family import NOTIFICATIONS
@@ -157,12 +158,12 @@ async def test_a_message_waits_for_the_dns_and_no_longer_than_an_attempt_for_ser
     assert (await world.message(message))["status"] == "deferred"
     world.names.fails = False
     monkeypatch.setattr(mail_transfer, "ATTEMPT_SECONDS", 0.3)
-    world.servers[ONE].held = asyncio.Event()
+    may_answer = world.servers[ONE].held = asyncio.Event()
     await world.work(after=120)
     (recipient,) = (await world.message(message))["recipients"]
     assert (recipient["status"], recipient["attempts"]) == ("deferred", 2)
     assert recipient["reason"].startswith(f"the mail servers of {ONE} took more than ")
-    world.servers[ONE].held.set()
+    may_answer.set()
     monkeypatch.undo()
     await world.work(after=600)
     assert (await world.message(message))["status"] == "sent"
@@ -229,7 +230,7 @@ async def test_a_message_whose_job_gave_up_has_bounced_and_suppresses_nobody(
 ) -> None:
     message = await world.sent(to=["bob@one.example.com"])
     served = world.served
-    (kind,) = (each for each in world.kinds if each.name == delivery.SEND)
+    (kind,) = (each for each in world.kinds if each.name == SEND)
     where = {"message_id": message["id"], "position": 0}
     job = Mock(account_id=served.acme.account_id, arguments=where)
     await served.database.write(kind.gave_up, job)
