@@ -276,6 +276,22 @@ async def test_people_sign_in_and_out_where_their_organizations_see_it(served: S
     assert code[1] not in text
 
 
+async def test_the_end_of_a_login_of_a_role_is_told_once(served: Served) -> None:
+    acme, session = served.acme, await admin_session(served)
+    made = await served.ask("POST", "/v1/authorization-token", token=session)
+    assert made.is_success, made.text
+    login = made.json()["password"]
+    for _ in range(2):  # the second ends nothing
+        await served.submit("/v1/oauth/revoke", f"token={login}")
+    (ended,) = await events(served, acme, action="iam:SignOut")
+    assert (ended["principal"], ended["details"]["ended"]) == (
+        iam_crn(acme.account_id, "role", "admin"),
+        "login",
+    )
+    assert login not in json.dumps(ended)
+    assert (await served.ask("GET", "/v1/roles", token=session)).status_code == 200
+
+
 async def test_refused_attempts_on_both_planes_are_counted(served: Served) -> None:
     acme = served.acme
     session = await assume(served, await admin_session(served), acme.ids["/v1/roles/{}"])

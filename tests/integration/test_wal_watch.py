@@ -94,7 +94,11 @@ async def test_a_cluster_whose_wal_cannot_be_pushed_holds_up_no_other(
 
     monkeypatch.setattr(archive, "push_wal", push_wal)
     driver = Mock()
-    driver.paths.side_effect = lambda spec: ServerPaths(*[tmp_path / spec.id] * 3, None)
+
+    def paths(spec: ServerSpec) -> ServerPaths:
+        return ServerPaths(tmp_path, tmp_path, tmp_path / spec.id, None)
+
+    driver.paths = paths
     watch = WalWatch(world.needs, driver)
     for _ in range(2):
         await watch.turn()
