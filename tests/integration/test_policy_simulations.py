@@ -251,6 +251,8 @@ async def test_what_cannot_be_simulated_is_refused(served: Served) -> None:
         ("actions", {"actions": ["registry:*"]}),
         ("resource", {"resource": "app"}),
         ("principal", {"principal": "ci"}),
+        ("principal", {"principal": "crn:iam::acme:policy/ci"}),
+        ("principal", {"principal": "crn:iam:local:acme:role/ci"}),
         ("source_ip", {"source_ip": "10.0.0.0/8"}),
         ("time", {"time": "2040-01-01T00:00:00"}),
         ("statements", {"policies": [{"version": "1"}]}),

@@ -8,10 +8,14 @@ from base64 import b64encode
 from pathlib import Path
 from time import process_time
 from typing import Any, Final
+from unittest.mock import AsyncMock
 
 import pytest
 
+from cloudcore.errors import Unavailable
+from cloudcore.storage import object_reads
 from cloudcore.storage.checksums import Algorithm, encode, new_checksum
+from cloudcore.storage.s3 import app
 from cloudcore.storage.s3.answers import NAMESPACE
 from tests.databases import on_both_databases
 from tests.integration.damaged import flip
@@ -96,6 +100,30 @@ async def test_a_request_that_contradicts_itself_changes_nothing(s3: S3Client) -
     assert texts(await s3.done("GET", "/bucket"), "Key") == ["key"]
     assert texts(await s3.done("GET", "/bucket?uploads"), "UploadId") == []
     assert texts(await s3.done("GET", "/bucket/key?tagging"), "Key") == []
+
+
+async def test_a_fault_of_the_server_tells_no_details_but_to_its_log(
+    s3: S3Client, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    fails = AsyncMock(side_effect=RuntimeError("an inner secret"))
+    monkeypatch.setattr(object_reads, "find_object", fails)
+    answer = await s3.receive(s3.sign("GET", "/bucket/key"))
+    assert (answer.status_code, code_of(answer)) == (500, "InternalError")
+    assert "secret" not in answer.text
+    assert "an inner secret" in caplog.text
+
+
+async def test_an_answer_stands_though_the_rules_of_cors_cannot_be_read(
+    s3: S3Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await s3.done("PUT", "/bucket?cors", CORS)
+    headers = {"origin": "https://a.example"}
+    allowed = await s3.ask("GET", "/bucket/key", **headers)
+    assert allowed.headers["access-control-allow-origin"] == "*"
+    monkeypatch.setattr(app, "with_cors", AsyncMock(side_effect=Unavailable("it is away")))
+    answer = await s3.ask("GET", "/bucket/key", **headers)
+    assert (answer.status_code, answer.content) == (200, b"bytes")
+    assert not [name for name in answer.headers if name.startswith("access-control")]
 
 
 async def test_a_copy_has_the_tags_of_its_source_or_those_that_replace_them(s3: S3Client) -> None:
