@@ -17,6 +17,8 @@ from cloudcore.clock import uuid7
 from cloudcore.databases.archive import bucket_archive, bucket_files
 from cloudcore.databases.archive.basebackups import BaseBackups
 from cloudcore.databases.archive.driver import BackupFailed, BackupTarget
+from cloudcore.databases.servers import data_folders
+from cloudcore.databases.servers.driver import ServerFailed
 from cloudcore.storage.bucket import Bucket
 from tests.databases import opened
 from tests.kms_world import ACME
@@ -137,3 +139,25 @@ async def test_a_restore_that_fills_the_disk_is_stopped(
     with pytest.raises(BackupFailed, match="the backup has more than 1000 bytes"):
         await bucket_archive._within(1000, tmp_path, fill())
     assert is_stopped.is_set()
+
+
+def test_of_restored_data_links_devices_and_settings_are_taken_away(tmp_path: Path) -> None:
+    data, outside = tmp_path / "data", tmp_path / "outside"
+    (data / "pg_tblspc").mkdir(parents=True)
+    outside.mkdir()
+    (outside / "kept").write_text("of another")
+    for name in ("PG_VERSION", "postgresql.conf", "standby.signal", "pg_tblspc/1"):
+        (data / name).write_text("15\n")
+    (data / "pg_tblspc/2").symlink_to(outside)
+    (data / "pg_wal").symlink_to(outside)
+    (data / "file").symlink_to(outside / "kept")
+    os.mkfifo(data / "pipe")
+    with pytest.raises(ServerFailed, match="no data of PostgreSQL 14"):
+        data_folders.clean(data, 14)
+    assert (data / "postgresql.conf").exists()
+    data_folders.clean(data, 15)
+    assert {str(each.relative_to(data)) for each in data.rglob("*")} == {
+        *("PG_VERSION", "pg_tblspc", "pg_tblspc/1"),
+    }
+    assert (outside / "kept").read_text() == "of another"
+    assert (data / "PG_VERSION").stat().st_mode & 0o777 == 0o600
