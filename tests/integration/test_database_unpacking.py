@@ -110,6 +110,22 @@ async def test_what_is_no_plain_backup_is_refused_and_writes_nowhere_else(
     assert are_plain(into)
 
 
+async def test_a_backup_that_is_gone_from_its_bucket_is_no_empty_one(
+    sqlite_database: str, tmp_path: Path
+) -> None:
+    into = tmp_path / "into"
+    into.mkdir()
+    async with (
+        opened(sqlite_database) as database,
+        open_storage_world(database, tmp_path / "store") as world,
+    ):
+        bucket = await world.make("backups")
+        target = BackupTarget(uuid7(), ACME, 15, bucket.id, "registered")
+        with pytest.raises(BackupFailed, match="the backup cannot be read: "):
+            await BaseBackups(world.needs, ()).restore(target, into, None, uuid7(), MOST)
+    assert names(into) == set()
+
+
 def names(folder: Path) -> set[str]:
     return {each.name for each in folder.iterdir()}
 
