@@ -117,11 +117,11 @@ async def test_an_answer_stands_though_the_rules_of_cors_cannot_be_read(
     s3: S3Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await s3.done("PUT", "/bucket?cors", CORS)
-    headers = {"origin": "https://a.example"}
-    allowed = await s3.ask("GET", "/bucket/key", **headers)
+    page = "https://a.example"
+    allowed = await s3.ask("GET", "/bucket/key", origin=page)
     assert allowed.headers["access-control-allow-origin"] == "*"
     monkeypatch.setattr(app, "with_cors", AsyncMock(side_effect=Unavailable("it is away")))
-    answer = await s3.ask("GET", "/bucket/key", **headers)
+    answer = await s3.ask("GET", "/bucket/key", origin=page)
     assert (answer.status_code, answer.content) == (200, b"bytes")
     assert not [name for name in answer.headers if name.startswith("access-control")]
 
