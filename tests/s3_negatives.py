@@ -64,6 +64,9 @@ def negatives(
         "signature cut": with_authorization(authorization[:-1]),
         "signature longer": with_authorization(authorization + "0"),
         "two signatures": with_authorization(authorization + ", Signature=" + "0" * 64),
+        "two authorizations": put._replace(
+            headers=[*put.headers, (b"authorization", authorization.encode())]
+        ),
         "no credential": with_authorization(
             authorization.replace(f"Credential={key_id}/{scope}, ", "")
         ),
@@ -131,6 +134,9 @@ def negatives(
         ),
         "query: chunked": presigned(
             "PUT", "/bucket/key", ("x-amz-content-sha256", "STREAMING-UNSIGNED-PAYLOAD-TRAILER")
+        ),
+        "query: token in a header": presigned(
+            "PUT", "/bucket/key", ("x-amz-security-token", "t")
         ),
         "query: token added": with_query(query + "&X-Amz-Security-Token=t"),
     }  # fmt: skip

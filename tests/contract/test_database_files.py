@@ -10,11 +10,12 @@ from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Final
+from unittest.mock import Mock
 
 import pytest
 from sqlalchemy import func, select
 
-from cloudcore.db import sqlite_connection
+from cloudcore.db import sqlite_connection, sqlite_writer
 from cloudcore.db.base import Connection
 from cloudcore.db.refusals import AGAIN_SECONDS, Refusals
 from cloudcore.db.statement import Statement
@@ -67,6 +68,30 @@ def test_a_start_takes_away_what_others_may_do(open_folder: Path) -> None:
         assert "metadata.db-wal" in modes(open_folder)
         migrate(f"sqlite:///{path}")
         assert set(modes(open_folder).values()) == {0o600}
+
+
+def test_a_file_whose_mode_cannot_be_changed_is_told_and_used(
+    open_folder: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = open_folder / "metadata.db"
+    migrate(f"sqlite:///{path}")
+    path.chmod(0o644)
+    monkeypatch.setattr(Path, "chmod", Mock(side_effect=PermissionError(1, "not the owner")))
+    migrate(f"sqlite:///{path}")
+    assert modes(open_folder)["metadata.db"] == 0o644
+    assert f"{path} may be readable by others; its mode stays: not the owner" in caplog.text
+
+
+def test_a_file_system_without_a_log_to_write_ahead_is_refused(
+    open_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = open_folder / "metadata.db"
+    migrate(f"sqlite:///{path}")
+    raw = Mock()
+    raw.execute.return_value.fetchone.return_value = ("delete",)
+    monkeypatch.setattr(sqlite_writer, "connect", Mock(return_value=raw))
+    with pytest.raises(Unavailable, match="cannot keep a WAL database"):
+        sqlite_writer.Writer(path)
 
 
 def spoil_header(path: Path) -> None:

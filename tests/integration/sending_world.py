@@ -185,8 +185,17 @@ def free_port() -> int:
 
 
 @asynccontextmanager
-async def open_world(data: Path, database_url: str, **more: object) -> AsyncIterator[SendingWorld]:
-    """Open an install that sends directly; acme may send from acme.example.com."""
+async def open_world(
+    data: Path,
+    database_url: str,
+    *,
+    dedicated_ips: str = "198.51.100.1, 198.51.100.2",
+    **more: object,
+) -> AsyncIterator[SendingWorld]:
+    """Open an install that sends directly; acme may send from acme.example.com.
+
+    `dedicated_ips` has at least one for each tenant.
+    """
     port = free_port()
     settings = EmailSettings(
         email_sending="direct",
@@ -194,7 +203,7 @@ async def open_world(data: Path, database_url: str, **more: object) -> AsyncIter
         email_allowed="127.0.0.0/8",
         email_port=port,
         bounce_domain=BOUNCES,
-        email_dedicated_ips="198.51.100.1, 198.51.100.2",  # one for each tenant
+        email_dedicated_ips=dedicated_ips,
     )
     async with (
         name_server() as names,

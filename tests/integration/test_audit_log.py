@@ -15,6 +15,7 @@ from typing import Any, Final
 import httpx
 import pytest
 
+from cloudcore.audit import routes
 from cloudcore.db.base import Connection
 from cloudcore.iam.passwords import hash_password
 from cloudcore.identity.names import iam_crn, person_crn
@@ -275,6 +276,22 @@ async def test_people_sign_in_and_out_where_their_organizations_see_it(served: S
     assert code[1] not in text
 
 
+async def test_the_end_of_a_login_of_a_role_is_told_once(served: Served) -> None:
+    acme, session = served.acme, await admin_session(served)
+    made = await served.ask("POST", "/v1/authorization-token", token=session)
+    assert made.is_success, made.text
+    login = made.json()["password"]
+    for _ in range(2):  # the second ends nothing
+        await served.submit("/v1/oauth/revoke", f"token={login}")
+    (ended,) = await events(served, acme, action="iam:SignOut")
+    assert (ended["principal"], ended["details"]["ended"]) == (
+        iam_crn(acme.account_id, "role", "admin"),
+        "login",
+    )
+    assert login not in json.dumps(ended)
+    assert (await served.ask("GET", "/v1/roles", token=session)).status_code == 200
+
+
 async def test_refused_attempts_on_both_planes_are_counted(served: Served) -> None:
     acme = served.acme
     session = await assume(served, await admin_session(served), acme.ids["/v1/roles/{}"])
@@ -372,7 +389,10 @@ async def test_an_account_reads_its_own_events_alone(served: Served) -> None:
     assert [each["action"] for each in joined] == ["iam:AcceptInvitation"]
 
 
-async def test_the_export_has_what_the_pages_have(served: Served) -> None:
+async def test_the_export_has_what_the_pages_have(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(routes, "_BATCH", 3)
     token = served.acme.program_token
     pages: list[dict[str, Any]] = []
     query: dict[str, str | int] = {"limit": 7, "action": "registry:*"}

@@ -13,9 +13,9 @@ from cryptography.x509 import load_der_x509_csr, load_pem_x509_certificate
 from msgspec import structs
 from sqlalchemy import bindparam, select, update
 
-from cloudcore.certificate.certificate import KeyAlgorithm
+from cloudcore.certificate.certificate import Certificate, KeyAlgorithm
 from cloudcore.certificate.family import CERTIFICATE
-from cloudcore.certificate.keys import public_der
+from cloudcore.certificate.keys import PrivateKeys, public_der
 from cloudcore.certificate.needs import Certificates
 from cloudcore.db.base import Connection
 from cloudcore.db.statement import Statement
@@ -277,3 +277,25 @@ async def test_only_a_live_certificate_with_a_key_made_here_has_one_to_give(
     await certified.work()
     assert (await certified.ask("POST", f"/{made['id']}/revoke")).status_code == 202
     assert refusal(await export(certified, made)) == (409, "revoked")
+    again = await certified.ask("POST", f"/{made['id']}/challenges/recheck")
+    assert refusal(again) == (409, "revoked")
+
+
+async def test_a_key_that_a_renewal_replaced_meanwhile_is_not_given(
+    certified: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = await certified.issued()
+    keys, open_key = certified.served.certificates.private_keys, PrivateKeys.open
+
+    async def open_late(self: PrivateKeys, found: Certificate) -> bytes:
+        opened = await open_key(self, found)
+        await certified.work(after=61 * DAY)
+        return opened
+
+    monkeypatch.setattr(PrivateKeys, "open", open_late)
+    assert refusal(await export(certified, made)) == (409, "renewed")
+    monkeypatch.undo()
+    renewed = await stored(certified, made)
+    assert (renewed.status, renewed.private_key_exported_at) == ("active", None)
+    given = await export(certified, made)
+    assert given.json()["private_key_pem"] == (await keys.open(renewed)).decode()

@@ -147,6 +147,27 @@ async def test_a_domain_whose_record_or_grant_is_gone_is_not_renewed(certified: 
         assert codes(shown["challenges"][0]) == [(code, "error", 1)]
 
 
+async def test_dns_that_is_away_between_the_check_and_the_issue_lets_nothing_fail(
+    certified: World,
+) -> None:
+    made = await certified.request("web", "www.example.com")
+    record, target = (
+        made["challenges"][0][name] for name in ("cname_record_name", "expected_cname")
+    )
+    certified.names.cnames[record] = target
+    (kind,) = CERTIFICATE.runtime.job_kinds(certified.needs)
+    checked = await kind.step(await job_of(certified, made))
+    assert checked.change is not None
+    await certified.served.database.write(checked.change)
+    certified.names.fails = True
+    shown = await certified.worked(made)
+    assert (shown["status"], codes(shown)) == ("issuing", [("CA_UNREACHABLE", "warning", 1)])
+    assert shown["challenges"][0]["faults"] == []
+    assert ("www.example.com",) not in certified.authority.issued
+    certified.names.fails = False
+    assert (await certified.worked(made, after=3600))["status"] == "active"
+
+
 async def test_an_authority_that_asks_the_dns_does_not_look_for_us_at_a_renewal(
     certified: World,
 ) -> None:

@@ -41,7 +41,7 @@ from cloudcore.serving.tls.files import load_tls
 from cloudcore.web.idempotency import idempotency_records
 from tests.certificates import uploaded
 from tests.databases import on_both_databases
-from tests.integration.certificates_world import DAY, World, codes, stored, upload
+from tests.integration.certificates_world import DAY, Authority, World, codes, stored, upload
 from tests.tools import require_tool
 
 ALL_ROWS: Final = [
@@ -142,6 +142,27 @@ async def test_an_unreachable_authority_leaves_it_active_with_a_fault_and_is_ask
     shown = await certified.worked(made, after=3600)
     assert (shown["status"], shown["faults"]) == ("revoked", [])
     assert len(certified.authority.revoked) == 1
+
+
+async def test_a_certificate_of_an_authority_that_this_install_does_not_have_stays_unrevoked(
+    certified: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stranger = uploaded("up.example.com", certified.served.clock())["certificate_pem"]
+    der = x509.load_pem_x509_certificate(stranger.encode()).public_bytes(Encoding.DER)
+    with pytest.raises(AuthorityRefused, match="no authority of this install has issued"):
+        await certified.authority.embedded.revoke(der, None)
+    made = await certified.issued()
+    await certified.ask("POST", f"/{made['id']}/revoke")
+    monkeypatch.setattr(Authority, "name", "successor")
+    shown = await certified.worked(made)
+    assert (shown["status"], codes(shown)) == ("active", [("REVOCATION_FAILED", "error", 1)])
+    assert "has no authority 'embedded' any more" in shown["faults"][0]["message"]
+
+
+async def test_files_of_an_authority_that_does_not_exist_are_not_found(certified: World) -> None:
+    for path in ("other/certificate", "other/revocation-list"):
+        answer = await certified.served.ask("GET", f"/v1/certificate-authorities/{path}")
+        assert (answer.status_code, answer.json()["error"]["code"]) == (404, "NOT_FOUND"), path
 
 
 async def test_an_uploaded_certificate_is_revoked_at_once_and_no_authority_is_asked(

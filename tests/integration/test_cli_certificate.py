@@ -101,3 +101,15 @@ def test_a_key_made_here_is_written_to_a_file_once_and_a_signing_request_is_take
     status, words = world.told(*export, str(target))
     assert (status, "exists" in words) == (2, True)
     assert world.told(*export, "-")[0] == 1
+    world.done("certificates", "create", "piped", "--domain", "piped.corp.example")
+    until_status(world, "piped", "active")
+    written = world.done("certificates", "export-private-key", "piped", "-").text
+    issued = world.read("certificates", "show", "piped")["certificate_pem"].encode()
+    certificate = x509.load_pem_x509_certificate(issued)
+    key = load_pem_private_key(written.encode(), None)
+    assert public_der(key.public_key()) == public_der(certificate.public_key())
+    (tmp_path / "bytes.csr").write_bytes(b"\xff\xfe")
+    status, words = world.told(
+        "certificates", "create", "odd", "--csr", str(tmp_path / "bytes.csr")
+    )
+    assert (status, words.endswith("bytes.csr holds no UTF-8 text")) == (2, True)

@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from functools import partial
+from unittest.mock import AsyncMock
 
 import pytest
 from msgspec import structs
 
 from cloudcore.clock import MICROSECONDS, uuid7
+from cloudcore.databases.archive.driver import BackupFailed
 from cloudcore.databases.backups import rows as backup_rows
 from cloudcore.databases.backups.backup import Backup
 from cloudcore.databases.clusters import clusters, rows
@@ -17,6 +19,7 @@ from cloudcore.databases.clusters.cluster import MEMORY, Cluster, Schedule
 from cloudcore.databases.clusters.rows import CLUSTERS
 from cloudcore.databases.clusters.states import open_password
 from cloudcore.databases.clusters.workflow import PLACING, WORK
+from cloudcore.databases.servers.driver import ServerFailed
 from cloudcore.db.base import Connection, ConstraintViolated
 from cloudcore.errors import Conflict, InvalidInput, NotFound, QuotaExceeded
 from cloudcore.jobs.queue import LeaseTerms, lease
@@ -176,6 +179,29 @@ async def test_a_cluster_with_backups_goes_only_with_them(world: World) -> None:
     assert await world.database.read(_backups, made) == []
     assert world.archive.removed == [made.id], "and all else that the bucket has of it"
     assert (world.machine.has, world.machine.running) == ({}, set())
+
+
+async def test_a_deletion_waits_for_a_server_and_a_bucket_that_cannot_be_emptied(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = await world.running(bucket=await world.add_bucket())
+    await world.delete(made)
+    for part, failure, code in (
+        (world.machine, ServerFailed("the disk fails"), "SERVER_FAILED"),
+        (world.archive, BackupFailed("the bucket is away"), "BACKUP_FAILED"),
+    ):
+        name = "remove" if part is world.machine else "remove_all"
+        monkeypatch.setattr(part, name, AsyncMock(side_effect=failure))
+        await world.settle(6, after=60)
+        assert (await world.get(made)).status == "deleting"
+        assert code in await world.codes(made)
+        monkeypatch.undo()
+        if part is world.machine:
+            assert made.id in world.machine.has
+            monkeypatch.setattr(world.archive, "remove_all", AsyncMock(side_effect=failure))
+    await world.settle(20, after=3600)
+    assert await world.find(made) is None
+    assert (world.machine.has, world.archive.removed) == ({}, [made.id])
 
 
 async def test_a_bucket_is_the_account_s_own_and_needs_the_right_to_write(world: World) -> None:

@@ -16,9 +16,11 @@ from pathlib import Path
 import pytest
 
 from cloudcore.clock import uuid7
-from cloudcore.databases.archive import bucket_files
+from cloudcore.databases.archive import bucket_archive, bucket_files
 from cloudcore.databases.archive.basebackups import BaseBackups
 from cloudcore.databases.archive.driver import BackupFailed, BackupTarget
+from cloudcore.databases.servers import data_folders
+from cloudcore.databases.servers.driver import ServerFailed
 from cloudcore.storage.bucket import Bucket
 from cloudcore.wire import moment_of
 from tests.databases import opened
@@ -130,6 +132,22 @@ async def test_a_note_with_a_time_that_no_answer_could_tell_lists_no_backup(
         assert [each.completed_at for each in found] == [year_3000]
 
 
+async def test_a_backup_that_is_gone_from_its_bucket_is_no_empty_one(
+    sqlite_database: str, tmp_path: Path
+) -> None:
+    into = tmp_path / "into"
+    into.mkdir()
+    async with (
+        opened(sqlite_database) as database,
+        open_storage_world(database, tmp_path / "store") as world,
+    ):
+        bucket = await world.make("backups")
+        target = BackupTarget(uuid7(), ACME, 15, bucket.id, "registered")
+        with pytest.raises(BackupFailed, match="the backup cannot be read: "):
+            await BaseBackups(world.needs, ()).restore(target, into, None, uuid7(), MOST)
+    assert names(into) == set()
+
+
 def names(folder: Path) -> set[str]:
     return {each.name for each in folder.iterdir()}
 
@@ -138,3 +156,46 @@ def are_plain(folder: Path) -> bool:
     """Return True if a folder has nothing but files and folders."""
     found = [each.lstat().st_mode for each in folder.rglob("*")]
     return all(stat.S_ISREG(mode) or stat.S_ISDIR(mode) for mode in found)
+
+
+@pytest.mark.parametrize("ends", [True, False])
+async def test_a_restore_that_fills_the_disk_is_stopped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ends: bool
+) -> None:
+    monkeypatch.setattr(bucket_archive, "_MEASURE_SECONDS", 0.01)
+    is_stopped = asyncio.Event()
+
+    async def fill() -> None:
+        await asyncio.sleep(0)
+        (tmp_path / "base").write_bytes(b"x" * 1_000_000)
+        try:
+            if not ends:
+                await asyncio.Event().wait()
+        finally:
+            is_stopped.set()
+
+    with pytest.raises(BackupFailed, match="the backup has more than 1000 bytes"):
+        await bucket_archive._within(1000, tmp_path, fill())
+    assert is_stopped.is_set()
+
+
+def test_of_restored_data_links_devices_and_settings_are_taken_away(tmp_path: Path) -> None:
+    data, outside = tmp_path / "data", tmp_path / "outside"
+    (data / "pg_tblspc").mkdir(parents=True)
+    outside.mkdir()
+    (outside / "kept").write_text("of another")
+    for name in ("PG_VERSION", "postgresql.conf", "standby.signal", "pg_tblspc/1"):
+        (data / name).write_text("15\n")
+    (data / "pg_tblspc/2").symlink_to(outside)
+    (data / "pg_wal").symlink_to(outside)
+    (data / "file").symlink_to(outside / "kept")
+    os.mkfifo(data / "pipe")
+    with pytest.raises(ServerFailed, match="no data of PostgreSQL 14"):
+        data_folders.clean(data, 14)
+    assert (data / "postgresql.conf").exists()
+    data_folders.clean(data, 15)
+    assert {str(each.relative_to(data)) for each in data.rglob("*")} == {
+        *("PG_VERSION", "pg_tblspc", "pg_tblspc/1"),
+    }
+    assert (outside / "kept").read_text() == "of another"
+    assert (data / "PG_VERSION").stat().st_mode & 0o777 == 0o600

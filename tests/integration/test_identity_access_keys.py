@@ -5,10 +5,12 @@ from __future__ import annotations
 import re
 from hashlib import sha256
 
+import pytest
 from sqlalchemy import select
 
 from cloudcore.clock import MICROSECONDS
 from cloudcore.db.statement import Statement
+from cloudcore.identity.services import service_accounts
 from cloudcore.identity.services.service_accounts import sealing_context
 from cloudcore.identity.tables import access_keys
 from cloudcore.wire import rfc3339
@@ -102,3 +104,18 @@ async def test_two_keys_are_active_at_most(identity: World) -> None:
     for status in (204, 404):
         assert await identity.status("DELETE", old) == status
     assert len(await identity.show(path)) == 2
+
+
+async def test_so_many_keys_are_kept(identity: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(service_accounts, "MAX_KEPT", 2)
+    path = await keys_path(identity)
+    for _ in range(2):
+        made = await identity.make(path, {})
+        await identity.ask("PATCH", f"{path}/{made['id']}", {"status": "inactive"})
+    refused = await identity.ask("POST", path, {})
+    assert (refused.status_code, refused.json()["error"]["message"]) == (
+        409,
+        "a service account keeps at most 2 access keys; delete one",
+    )
+    assert await identity.status("DELETE", f"{path}/{made['id']}") == 204
+    await identity.make(path, {})

@@ -8,12 +8,14 @@ import threading
 import pytest
 
 from cloudcore.clock import uuid7
+from cloudcore.errors import Conflict
 from cloudcore.iam import passwords
 from cloudcore.iam.passwords import match_passwords
 from cloudcore.iam.principal import Founders
 from cloudcore.identity.names import ACCOUNTS, OWNED
 from cloudcore.identity.rows.sessions import find_live_session
 from cloudcore.identity.rows.users import find_user
+from cloudcore.identity.services.users import change_password
 from tests.identity_world import World, open_world
 
 USERS = "/v1/users"
@@ -97,6 +99,19 @@ async def test_a_person_changes_its_password(identity: World) -> None:
     assert match_passwords("long enough for us", [kept.password]) == [True]
     assert not kept.must_change_password
     assert await identity.status("PUT", path, body, token="ada") == 400
+
+
+async def test_of_two_changes_of_a_password_at_once_the_later_is_refused(identity: World) -> None:
+    """Else who has only the old password could undo the change that was to keep them out."""
+    person = await identity.person("ada")
+    database, now = identity.database, identity.clock()
+    change = person.id, person.password
+    await database.write(change_password, *change, "first", uuid7(), now)
+    with pytest.raises(Conflict, match="the password was changed meanwhile"):
+        await database.write(change_password, *change, "second", uuid7(), now)
+    kept = await database.read(find_user, person.id)
+    assert kept is not None
+    assert kept.password == "first"
 
 
 async def test_an_owner_resets_a_password(identity: World) -> None:

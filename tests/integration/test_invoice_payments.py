@@ -5,19 +5,22 @@ from __future__ import annotations
 import asyncio
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any, Final, get_args
+from unittest.mock import Mock
 
 import pytest
 from sqlalchemy import select
 
 from cloudcore.billing import charging
 from cloudcore.billing.embedded_processor import EmbeddedProcessor
+from cloudcore.billing.stripe_processor import StripeProcessor
 from cloudcore.billing.tables import embedded_charges, invoice_charges, payment_methods
 from cloudcore.db.statement import Statement
-from cloudcore.errors import InvoicePaymentAttemptsExhausted
+from cloudcore.errors import Conflict, InvoicePaymentAttemptsExhausted
 from cloudcore.jobs.kinds import Done, Next
 from cloudcore.jobs.outbox import outbox
 from cloudcore.jobs.queue import Job
+from cloudcore.web.idempotency import idempotency_records
 from tests.databases import on_both_databases, opened
 from tests.integration.billing_world import DAY, World
 from tests.jobs import run_due
@@ -235,7 +238,53 @@ async def test_an_outage_is_no_decline_and_the_payment_goes_on_by_itself(billed:
     ]
     refused = await billed.ask("DELETE", f"/v1/payment-methods/{busy[0]['id']}")
     assert refused.status_code == 409
+    for decision in get_args(charging.Decision):
+        with pytest.raises(Conflict, match="a payment of the invoice is under way"):
+            await decide(billed, invoice, decision)
+    assert (await shown(billed, invoice))["status"] == "open"
     assert await rows(billed, _STATES) == [("pending",)]
+
+
+async def decide(world: World, invoice: dict[str, Any], decision: charging.Decision) -> None:
+    """Decide about an invoice as the operator does."""
+    now = world.served.clock()
+    await world.served.database.write(charging.decide, invoice["id"], decision, now)
+
+
+async def test_a_void_invoice_is_not_paid(billed: World) -> None:
+    invoice = await billed.owing()
+    await decide(billed, invoice, "void")
+    refused = await billed.ask("POST", pay_path(invoice))
+    assert (refused.status_code, refused.json()["error"]["params"]["reason"]) == (409, "is_void")
+    await billed.run_jobs()
+    assert (await rows(billed, _STATES), await ledger(billed)) == ([], [])
+
+
+async def test_a_method_of_a_processor_that_is_not_in_use_any_more_is_not_charged(
+    billed: World,
+) -> None:
+    invoice = await billed.owing()
+    needs = replace(billed.needs, processor=Mock(StripeProcessor))
+    ids = billed.acme.organization_id, invoice["id"]
+    with pytest.raises(Conflict) as refused:
+        await needs.database.write(charging.begin_charge, needs, *ids)
+    assert refused.value.params["reason"] == "other_processor"
+    assert await rows(billed, _STATES) == []
+
+
+async def test_a_request_whose_decline_was_not_answered_gets_it_when_it_is_repeated(
+    billed: World,
+) -> None:
+    invoice = await billed.owing("tok_chargeDeclined")
+    first = await billed.ask("POST", pay_path(invoice), key="pay")
+    forget = Statement(idempotency_records.delete())
+    await billed.served.database.write(lambda tx: tx.execute(forget))
+    again = await billed.ask("POST", pay_path(invoice), key="pay")
+    for answer in (first, again):
+        error = answer.json()["error"]
+        assert (answer.status_code, error["params"]["code"]) == (402, "card_declined")
+    assert (await shown(billed, invoice))["attempts"] == 1
+    assert len(await ledger(billed)) == 1
 
 
 class DiesAfterCharging(EmbeddedProcessor):

@@ -5,16 +5,23 @@ from __future__ import annotations
 import asyncio
 import ssl
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
 from cloudcore.clock import MICROSECONDS
 from cloudcore.email import identity_verification
+from cloudcore.email.dedicated_ip import CAPS
 from cloudcore.email.messages import delivery
+from cloudcore.email.messages.submission import SEND
+from cloudcore.email.needs import NOT_SENT
+from cloudcore.email.warm_up import sources_of
 from cloudcore.notifications.family import NOTIFICATIONS
+from cloudcore.outbound import mail_transfer
 from cloudcore.wire import moment_of
 from tests.certificates import self_signed
 from tests.databases import on_both_databases
@@ -142,6 +149,26 @@ async def test_where_mail_goes_follows_the_dns(world: SendingWorld) -> None:
     assert (await world.message(message))["status"] == "deferred"
 
 
+async def test_a_message_waits_for_the_dns_and_no_longer_than_an_attempt_for_servers(
+    world: SendingWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    message = await world.sent(to=["bob@one.example.com"])
+    world.names.fails = True
+    await world.work()
+    assert (await world.message(message))["status"] == "deferred"
+    world.names.fails = False
+    monkeypatch.setattr(mail_transfer, "ATTEMPT_SECONDS", 0.3)
+    may_answer = world.servers[ONE].held = asyncio.Event()
+    await world.work(after=120)
+    (recipient,) = (await world.message(message))["recipients"]
+    assert (recipient["status"], recipient["attempts"]) == ("deferred", 2)
+    assert recipient["reason"].startswith(f"the mail servers of {ONE} took more than ")
+    may_answer.set()
+    monkeypatch.undo()
+    await world.work(after=600)
+    assert (await world.message(message))["status"] == "sent"
+
+
 async def test_one_slow_mail_server_holds_up_no_other(world: SendingWorld) -> None:
     slow = await world.mail_server("slow.example.com", "127.0.0.3")
     slow.held = asyncio.Event()
@@ -177,6 +204,70 @@ async def test_a_message_waits_while_its_identity_is_unverified(world: SendingWo
     await world.work()
     await world.work(after=120)
     assert (await world.message(message))["status"] == "sent"
+
+
+@pytest.mark.parametrize("fault", ["no sender", "unexpected"])
+async def test_a_message_waits_while_the_platform_cannot_send_it(
+    world: SendingWorld, monkeypatch: pytest.MonkeyPatch, fault: str
+) -> None:
+    message = await world.sent(to=["bob@one.example.com"])
+    email = world.served.email
+    if fault == "no sender":
+        monkeypatch.setattr(world.served, "email", replace(email, sending=NOT_SENT))
+    else:
+        monkeypatch.setattr(delivery, "composed", Mock(side_effect=RuntimeError))
+    await world.work()
+    found = await world.message(message)
+    assert (found["status"], world.deliveries) == ("deferred", [])
+    monkeypatch.undo()
+    await world.work(after=120)
+    assert (await world.message(message))["status"] == "sent"
+    assert len(world.deliveries) == 1
+
+
+async def test_a_message_whose_job_gave_up_has_bounced_and_suppresses_nobody(
+    world: SendingWorld,
+) -> None:
+    message = await world.sent(to=["bob@one.example.com"])
+    served = world.served
+    (kind,) = (each for each in world.kinds if each.name == SEND)
+    where = {"message_id": message["id"], "position": 0}
+    job = Mock(account_id=served.acme.account_id, arguments=where)
+    await served.database.write(kind.gave_up, job)
+    found = await world.message(message)
+    assert (found["status"], found["recipients"][0]["attempts"]) == ("bounced", 0)
+    assert found["recipients"][0]["reason"] == "the platform failed at every attempt"
+    await world.work()
+    assert (world.deliveries, await suppressed(world, "bob@one.example.com")) == ([], [])
+
+
+async def test_a_retry_on_another_day_counts_for_the_cap_of_that_day(
+    tmp_path: Path, metadata_url: str
+) -> None:
+    inventory = "127.0.0.50, 127.0.0.51, 127.0.0.52"  # one for each tenant, and one more
+    async with open_world(tmp_path / "data", metadata_url, dedicated_ips=inventory) as world:
+        server = await world.mail_server(ONE, "127.0.0.2")
+        served, token = world.served, world.token()
+        pool = await served.make("/v1/ip-pools", {"name": "outbound"}, token=token)
+        body = {"ip_pool": "outbound"}
+        made = (await served.ask("POST", "/v1/dedicated-ips", body, token=token)).json()
+        address = made["dedicated_ip"]["address"]
+        (identity,) = (await world.ask("GET", "?value=acme.example.com")).json()["identities"]
+        await world.ask("PATCH", f"/{identity['id']}", body)
+        server.refusals["bob@one.example.com"] = "451 later"
+        await world.sent(to=["bob@one.example.com"])
+        await world.work()
+
+        async def left(count: int) -> list[str | None]:
+            """Count recipients for today's cap; return the sources that they get."""
+            ids = served.acme.account_id, "local", pool["id"]
+            return list(await served.database.write(sources_of, *ids, count, served.clock()))
+
+        assert await left(CAPS[0]) == [address] * (CAPS[0] - 1) + [None]
+        server.refusals.clear()
+        await world.work(after=DAY)
+        assert [each.peer for each in world.deliveries] == [address]
+        assert await left(CAPS[1]) == [address] * (CAPS[1] - 1) + [None]
 
 
 async def test_no_tenants_suppression_or_rate_touches_platform_mail(world: SendingWorld) -> None:

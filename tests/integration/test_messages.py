@@ -189,6 +189,15 @@ async def test_no_encoded_word_is_decoded_and_half_of_an_own_link_to_unsubscribe
     assert "/v1/email-unsubscriptions?token=" in got.mail["List-Unsubscribe"]
 
 
+async def test_an_own_link_to_unsubscribe_stays_the_only_one(world: SendingWorld) -> None:
+    own = {"List-Unsubscribe": "<https://acme.example.com/bye>"}
+    await world.sent(to=["bob@one.example.com"], headers=own)
+    await world.work()
+    (got,) = world.deliveries
+    assert got.mail.get_all("List-Unsubscribe") == list(own.values())
+    assert got.mail["List-Unsubscribe-Post"] is None
+
+
 async def test_a_template_is_rendered_at_the_acceptance(world: SendingWorld) -> None:
     body = {"name": "hi", "subject": "Hi {{ name }}", "html": "<p>{{ name }}</p>"}
     made = await world.served.ask("POST", "/v1/templates", body, token=world.token())

@@ -84,6 +84,12 @@ async def test_routes_that_cannot_be_are_refused(networked: World) -> None:
         route = {"destination": destination, "target": target}
         answer = await networked.refused("PATCH", path, {"routes": [route]})
         assert answer[0] == status, (target, destination, answer)
+    two = [
+        {"destination": each, "target": f"{crn}:internet-gateway/{name}"}
+        for each, name in (("::/0", "shop"), ("0.0.0.0/0", "other"))
+    ]
+    status, params = await networked.refused("PATCH", path, {"routes": two})
+    assert (status, params) == (400, {"field": "routes[1].target", "reason": "other_vpc"})
     twice = [{"destination": each, "target": "out"} for each in ("::/0", "0::/0")]
     assert (await networked.refused("PATCH", path, {"routes": twice}))[0] == 400
     many = [{"destination": f"2001:db8:{n + 512:x}::/48", "target": "out"} for n in range(51)]

@@ -13,6 +13,7 @@ from cloudcore.db.rows import count
 from cloudcore.db.statement import Statement
 from cloudcore.notifications import delivering, delivery_rows, publishing, topics
 from cloudcore.notifications.delivery_rows import deliveries, publications
+from cloudcore.queue.queue import QUEUE_MESSAGES
 from cloudcore.quotas.limits import EVERY_ACCOUNT, put_limit, remove_limit
 from tests.databases import on_both_databases
 from tests.integration.notifications_world import World
@@ -48,6 +49,30 @@ async def test_of_too_many_messages_for_an_endpoint_the_oldest_fail(
     await notified.deliver(after=20)
     got = sorted(each.envelope["message_id"] for each in notified.hook.got)
     assert got == sorted(ids[2:] * 2)
+
+
+async def test_of_too_many_messages_the_oldest_are_lost_if_the_dead_letter_queue_is_full(
+    notified: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(delivering, "MAX_BACKLOG", 1)
+    served, dead, topic = notified.served, await notified.queue("dead"), await notified.topic()
+    made = await notified.confirmed(topic, redrive_policy={"dead_letter_queue": dead})
+    await served.database.write(
+        put_limit, served.acme.account_id, QUEUE_MESSAGES.name, 0, served.clock()
+    )
+    notified.hook.answer = lambda _got: status(503)
+    ids = []
+    for _ in range(2):
+        ids.append(await notified.publish(topic))
+        await notified.deliver()
+    faults = {each["code"]: each for each in (await notified.show(topic, made))["faults"]}
+    lost = faults["MESSAGE_DROPPED"]
+    assert lost["message"] == f"message {ids[0]} is lost: its dead-letter queue is full"
+    assert {"BACKLOG_FULL", "DEAD_LETTER_QUEUE_FULL"} < faults.keys()
+    notified.hook.got.clear()
+    notified.hook.answer = lambda _got: status(204)
+    await notified.deliver(after=20)
+    assert [each.envelope["message_id"] for each in notified.hook.got] == ids[1:]
 
 
 async def test_nothing_is_published_while_too_much_waits(notified: World) -> None:

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import json
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 from standardwebhooks.webhooks import Webhook, WebhookVerificationError
 
+from cloudcore.notifications.family import NOTIFICATIONS
+from cloudcore.queue.queue import QUEUE_MESSAGES
+from cloudcore.quotas.limits import put_limit
 from tests.databases import on_both_databases
 from tests.integration.notifications_world import World
 from tests.webhook_receiver import status
@@ -176,6 +180,77 @@ async def test_after_the_last_failure_comes_the_dead_letter_queue(notified: Worl
     codes = {each["code"]: each for each in (await notified.show(topic, made))["faults"]}
     assert codes["DEAD_LETTER_QUEUE_MISSING"]["occurrences"] == 1
     assert codes["DEAD_LETTER_QUEUE_MISSING"]["severity"] == "error"
+
+
+async def limit_messages(notified: World, most: int) -> None:
+    """Let acme's queues hold at most so many messages."""
+    served, name = notified.served, QUEUE_MESSAGES.name
+    await served.database.write(put_limit, served.acme.account_id, name, most, served.clock())
+
+
+async def test_a_full_queue_gets_its_messages_once_there_is_room(notified: World) -> None:
+    queue, topic = await notified.queue("orders"), await notified.topic()
+    made = (await notified.subscribe(topic, protocol="queue", endpoint="orders")).json()
+    await limit_messages(notified, 1)
+    for message in ("one", "two"):
+        await notified.publish(topic, message)
+        await notified.deliver()
+    (fault,) = (await notified.show(topic, made["subscription"]))["faults"]
+    assert (fault["code"], fault["occurrences"]) == ("QUEUE_FULL", 1)
+    assert [each["message"] for each, _ in await notified.queued(queue)] == ["one"]
+    await notified.deliver(after=20)
+    assert [each["message"] for each, _ in await notified.queued(queue)] == ["two"]
+    assert (await notified.show(topic, made["subscription"]))["faults"] == []
+
+
+async def test_what_a_deleted_queue_cannot_get_comes_to_the_dead_letter_queue(
+    notified: World,
+) -> None:
+    orders, dead = await notified.queue("orders"), await notified.queue("dead")
+    topic = await notified.topic()
+    fields = {"endpoint": "orders", "redrive_policy": {"dead_letter_queue": "dead"}}
+    assert (await notified.subscribe(topic, protocol="queue", **fields)).status_code == 201
+    assert (await notified.ask("DELETE", f"/v1/queues/{orders}")).status_code == 204
+    await notified.publish(topic)
+    await notified.deliver()  # and not again
+    ((envelope, attributes),) = await notified.queued(dead)
+    assert envelope["message"] == "hello"
+    assert (attributes["error_code"], attributes["attempts"]) == ("QUEUE_MISSING", "1")
+
+
+async def test_a_full_dead_letter_queue_gets_the_message_a_minute_later(notified: World) -> None:
+    dead = await notified.queue("dead")
+    topic = await notified.topic(delivery_policy={"max_retries": 0})
+    made = await notified.confirmed(topic, redrive_policy={"dead_letter_queue": "dead"})
+    notified.hook.answer = lambda _got: status(500)
+    await limit_messages(notified, 0)
+    await notified.publish(topic)
+    await notified.deliver()
+    faults = {each["code"] for each in (await notified.show(topic, made))["faults"]}
+    assert faults == {"ENDPOINT_FAILED", "DEAD_LETTER_QUEUE_FULL"}
+    await limit_messages(notified, 1)
+    await notified.deliver(after=59)
+    assert await notified.queued(dead) == []
+    await notified.deliver(after=2)
+    ((_, attributes),) = await notified.queued(dead)
+    assert attributes["attempts"] == "1"
+
+
+async def test_mail_waits_while_the_install_sends_none(
+    notified: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = await notified.topic()
+    made = await notified.subscribe(topic, protocol="email", endpoint="a@example.org")
+    needs = notified.served.notifications
+    monkeypatch.setattr(
+        notified, "kinds", lambda: list(NOTIFICATIONS.runtime.job_kinds(replace(needs, mail=None)))
+    )
+    await notified.deliver()
+    (fault,) = (await notified.show(topic, made.json()["subscription"]))["faults"]
+    assert (fault["code"], notified.mailbox.mails) == ("MAIL_NOT_CONFIGURED", [])
+    monkeypatch.undo()
+    await notified.deliver(after=20)
+    assert len(notified.mailbox.mails) == 1
 
 
 async def test_deletion_of_a_subscription_stops_waiting_attempts(notified: World) -> None:

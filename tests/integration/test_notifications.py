@@ -225,6 +225,34 @@ async def test_a_change_keeps_replaces_and_removes_fields(notified: World) -> No
         assert (await notified.ask("PATCH", path, refused)).status_code == 400, refused
 
 
+async def test_a_message_or_filter_beyond_its_limits_is_refused_and_nothing_is_delivered(
+    notified: World,
+) -> None:
+    topic = await notified.topic()
+    await notified.confirmed(topic)
+    messages: tuple[tuple[str, dict[str, object]], ...] = (
+        ("message", {"message": "\n" * 122_900}),  # twice as long in JSON
+        ("subject", {"subject": "two\nlines"}),
+        ("attributes", {"attributes": {f"a{number}": "x" for number in range(21)}}),
+        ("attributes", {"attributes": {"a b": "x"}}),
+        ("attributes", {"attributes": {"x": "é" * 513}}),
+    )
+    for field, fields in messages:
+        body = {"message": "hello", **fields}
+        answer = await notified.ask("POST", f"/v1/topics/{topic['id']}/messages", body)
+        assert answer.status_code == 400, fields
+        assert answer.json()["error"]["params"]["field"] == field, answer.text
+    for policy in ({"a b": ["x"]}, {key: [str(number) for number in range(76)] for key in "ab"}):
+        answer = await notified.subscribe(
+            topic, endpoint=f"{notified.hook.url}/b", filter_policy=policy
+        )
+        assert answer.status_code == 400, policy
+        assert answer.json()["error"]["params"]["field"] == "filter_policy", answer.text
+    await notified.deliver()
+    assert notified.hook.of("notification") == []
+    assert len(notified.hook.got) == 1  # the request to confirm
+
+
 async def test_filters_and_across_names_or_within_values(notified: World) -> None:
     orders = await notified.queue("orders")
     topic = await notified.topic()

@@ -77,7 +77,12 @@ class Asking:
         self.client = ProviderClient([provider.url])
         self.discovery = Discovery(self.client)
 
-    async def profile(self, now: int = NOW, **changes: Any) -> Profile:  # noqa: ANN401
+    async def profile(
+        self,
+        now: int = NOW,
+        secret: str | None = SECRET,
+        **changes: Any,  # noqa: ANN401
+    ) -> Profile:
         """Sign Zoe in."""
         found = row(self.provider, **changes)
         metadata = await self.discovery.metadata(found.issuer, now)
@@ -85,7 +90,7 @@ class Asking:
         answer = self.provider.authorize(sign_in.authorization_url(found, metadata, pending, BACK))
         code = sign_in.check_answer(metadata, answer)
         return await sign_in.fetch_profile(
-            self.client, self.discovery, found, SECRET, pending, code, BACK, now
+            self.client, self.discovery, found, secret, pending, code, BACK, now
         )
 
 
@@ -118,6 +123,31 @@ async def test_what_the_token_leaves_out_is_read_from_userinfo(provider: Provide
         provider.access_token = token
         with pytest.raises(ProviderFailed, match="none that a header can hold"):
             await asking.profile()
+
+
+@pytest.mark.parametrize(
+    ("methods", "secret"),
+    [(None, SECRET), (["client_secret_post"], SECRET), (["none"], None)],
+    ids=["basic by default", "post", "none"],
+)
+async def test_the_secret_is_sent_as_the_provider_takes_it(
+    provider: Provider, methods: list[str] | None, secret: str | None
+) -> None:
+    provider.metadata = {"token_endpoint_auth_methods_supported": methods}
+    assert (await Asking(provider).profile(secret=secret)).subject == "zoe"
+
+
+async def test_no_more_issuers_are_kept_than_the_limit(
+    provider: Provider, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(provider_client, "MAX_ISSUERS", 1)
+    asking = Asking(provider)
+    with scripted_provider() as other:
+        asking.client = ProviderClient([provider.url, other.url])
+        asking.discovery = Discovery(asking.client)
+        for each in (provider, other, provider):
+            assert (await asking.discovery.metadata(each.url, NOW)).issuer == each.url
+    assert provider.asked["/keys"] == 2
 
 
 async def test_keys_rotate_and_are_kept(provider: Provider) -> None:
@@ -214,6 +244,15 @@ async def test_answers_that_are_refused(
     with pytest.raises(ProviderFailed, match=words):
         await Asking(provider).profile()
     assert provider.asked["/elsewhere"] == 0
+
+
+@pytest.mark.parametrize("keys", [b"{}", b'{"keys": {}}', b'{"keys": null}'])
+async def test_a_provider_without_a_list_of_keys_is_refused(
+    provider: Provider, keys: bytes
+) -> None:
+    provider.answer = lambda path: (200, keys, {}) if path == "/keys" else None
+    with pytest.raises(ProviderFailed, match="has no list of keys"):
+        await Asking(provider).profile()
 
 
 async def test_a_refusal_of_the_token_endpoint_is_told(provider: Provider) -> None:

@@ -267,6 +267,7 @@ async def test_no_field_of_a_card_and_no_unknown_token_is_taken(billed: World) -
         *(({"type": "card", "token": "tok_visa", name: "123"}, name) for name in ("cvc", "exp")),
         ({"type": "card", "token": "tok_nobody"}, "token"),
         ({"type": "sepa_debit", "token": "tok_visa"}, "token"),
+        ({"type": "card", "token": "tok_visa", "display_name": "a\u202eb"}, "display_name"),
     ):
         answer = await served.ask("POST", PATH, body, token=served.acme.program_token)
         assert answer.status_code == 400, body
@@ -288,6 +289,24 @@ async def test_the_default_stays_while_it_is_in_use(billed: World) -> None:
     await deleted(served, acme, only["id"], 204)
     assert await listed(served, acme.program_token) == []
     assert (await add(served, acme, "tok_visa"))["is_default"]
+
+
+async def test_the_only_method_stays_while_an_invoice_is_open(billed: World) -> None:
+    served, acme = billed.served, billed.served.acme
+    for each in await listed(served, acme.program_token):
+        if not each["is_default"]:
+            await deleted(served, acme, each["id"], 204)
+    (first,) = await listed(served, acme.program_token)
+    await billed.owing()
+    token = billed.token()
+    refused = await served.ask("DELETE", f"{PATH}/{first['id']}", token=token)
+    assert refused.status_code == 204  # no longer the default
+    (only,) = await listed(served, token)
+    refused = await served.ask("DELETE", f"{PATH}/{only['id']}", token=token)
+    error = refused.json()["error"]
+    assert (refused.status_code, error["params"]["reason"]) == (409, "is_default")
+    assert "an invoice is open" in error["message"]
+    assert await listed(served, token) == [only]
 
 
 async def test_an_organization_has_at_most_twenty(billed: World) -> None:

@@ -14,6 +14,7 @@ from tests.tenants import document
 PATH: Final = "/v1/policy-simulations"
 PULL = "registry:PullImage"
 PUSH = "registry:PushImage"
+LONG: Final = f"crn:registry:*:*:repository/{'a' * 200}"
 KEYS: Final = ("decision", "identity", "resource")
 
 
@@ -213,6 +214,28 @@ async def test_a_simulation_is_what_the_planes_do(served: Served) -> None:
         assert "iam:SimulatePolicy" in refused["message"]
 
 
+async def test_a_name_in_a_policy_means_who_had_it_when_the_policy_was_written(
+    served: Served,
+) -> None:
+    ci = await add_program(served)
+    await share(served, let(ci))
+    assert await decision(served, ci, PULL) == "allowed none allow"
+    token = served.acme.program_token
+    for kind in ("service-accounts", "policies"):
+        rows = (await served.ask("GET", f"/v1/{kind}?name=ci", token=token)).json()
+        ((found,),) = (rows[each] for each in rows if each != "meta")
+        gone = await served.ask("DELETE", f"/v1/{kind}/{found['id']}?force=true", token=token)
+        assert gone.status_code == 204, gone.text
+    other = await served.token_that_may(allow("storage:GetObject"), name="ci")
+    assert await decision(served, ci, PULL) == "implicitly_denied none none"
+    app = {"resource": crn(served.acme, "repository", "app"), "actions": [PULL]}
+    (told,) = await allowed_to(served, other, app)
+    assert told["actions"] == []
+    await share(served, let(ci))  # written anew, it means the new one
+    (told,) = await allowed_to(served, other, app)
+    assert told["actions"] == [PULL]
+
+
 async def test_what_cannot_be_simulated_is_refused(served: Served) -> None:
     acme = served.acme
     ci = await add_program(served)
@@ -228,9 +251,12 @@ async def test_what_cannot_be_simulated_is_refused(served: Served) -> None:
         ("actions", {"actions": ["registry:*"]}),
         ("resource", {"resource": "app"}),
         ("principal", {"principal": "ci"}),
+        ("principal", {"principal": "crn:iam::acme:policy/ci"}),
+        ("principal", {"principal": "crn:iam:local:acme:role/ci"}),
         ("source_ip", {"source_ip": "10.0.0.0/8"}),
         ("time", {"time": "2040-01-01T00:00:00"}),
         ("statements", {"policies": [{"version": "1"}]}),
+        ("policies", {"policies": [document(*[allow(PULL, on=LONG)] * 20)] * 10}),
         ("statements", {"resource_policy": {"version": "1"}}),
         ("resource_policy", {"resource": f"{ci}", "resource_policy": None}),
     ):

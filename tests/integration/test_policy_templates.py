@@ -109,6 +109,10 @@ async def test_a_template_gives_what_it_says_and_nothing_beside_its_names(served
     listed = await served.ask("GET", "/v1/policy-templates?names=web/*,api", token=admin)
     documents = {each["name"]: each["document"] for each in listed.json()["policy_templates"]}
     assert documents.keys() == MAY.keys()
+    many = ",".join(f"n{number}" for number in range(21))
+    refused = await served.ask("GET", f"/v1/policy-templates?names={many}", token=admin)
+    error = refused.json()["error"]
+    assert (refused.status_code, error["params"]["reason"]) == (400, "out_of_range")
     for template, may in MAY.items():
         bot = Bot(served)
         made = await bot.set_up(f"of-{template}", [{"template": template, "names": names}])

@@ -18,11 +18,13 @@ from cloudcore.errors import AccessDenied, NotFound, Unavailable
 from cloudcore.identity.rows import accounts, users
 from cloudcore.identity.rows.accounts import ACCOUNTS, Account
 from cloudcore.identity.rows.roles import ROLES
+from cloudcore.identity.services import identity_providers, roles
 from cloudcore.identity.services.provider_sign_ins import SignedInPerson
 from tests.databases import on_both_databases
 from tests.dying import PassingDatabase
 from tests.integration.provider_world import (
     ProviderWorld,
+    add_provider,
     complaint,
     open_provider_world,
     sign_in_as,
@@ -259,6 +261,54 @@ async def test_sign_ins_at_once_link_once(world: ProviderWorld) -> None:
     # What is asked of the person is asked under the lock of the person's row.
     ran = [each.statement for each in served.database.noted]
     assert 0 <= ran.index(users._LOCK) < ran.index(users._COUNT_OTHER_MEMBERSHIPS)
+
+
+async def test_a_provider_that_ends_while_a_sign_in_is_recorded_signs_nobody_in(
+    world: ProviderWorld,
+) -> None:
+    served, zoe = world.served, "zoe@example.org"
+    await world.change(status="inactive")
+    with pytest.raises(AccessDenied, match="this identity provider has been turned off"):
+        await served.database.write(sign_in_as, world, "one", zoe)
+    ended = await served.ask("DELETE", world.path, token=served.acme.person_token)
+    assert ended.status_code == 204
+    with pytest.raises(AccessDenied, match="there is no such identity provider any more"):
+        await served.database.write(sign_in_as, world, "one", zoe)
+    users = await served.ask("GET", "/v1/users", token=served.acme.person_token)
+    assert zoe not in users.text
+
+
+async def test_what_cannot_be_a_provider_or_group_is_refused(
+    world: ProviderWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    served, acme = world.served, world.served.acme
+    made = {"issuer": world.provider.url, "client_id": "c"}
+    await add_provider(served, world.provider.url, name="Second")
+
+    async def refusal(method: str, path: str, body: object, token: str = "") -> tuple[int, str]:
+        answer = await served.ask(method, path, body, token=token or acme.person_token)
+        return answer.status_code, answer.json()["error"]["message"]
+
+    path, own = world.path.rpartition("/")[0], f"/v1/organizations/{acme.person.organization_id}"
+    taken = 409, "the organization has an identity provider of this name"
+    assert await refusal("POST", path, {**made, "name": "Second"}) == taken
+    assert await refusal("PATCH", world.path, {"name": "Second"}) == taken
+    query = {**made, "name": "x", "issuer": f"{world.provider.url}/?a=b"}
+    assert await refusal("POST", path, query) == (400, "issuer: it has a query")
+    status, words = await refusal("POST", f"{own}/identity-providers", {**made, "name": "x"})
+    assert (status, words.startswith("a personal organization has one member")) == (409, True)
+    monkeypatch.setattr(identity_providers, "MAX_PROVIDERS", 2)
+    status, words = await refusal("POST", path, {**made, "name": "Third"})
+    assert (status, "at most 2 identity providers" in words) == (409, True)
+
+    monkeypatch.setattr(roles, "MAX_GROUPS", 1)  # and it has one
+    groups = f"/v1/roles/{acme.ids['/v1/roles/{}']}/group-assignments"
+    for group, refused in (
+        ("ops", (409, "a role is assigned to at most 1 groups")),
+        ("a\x85b", (400, "group has control characters")),
+    ):
+        body = {"identity_provider": world.row["id"], "group": group}
+        assert await refusal("POST", groups, body, acme.program_token) == refused
 
 
 async def trust_and_assign(world: ProviderWorld, tenant: Tenant, person: dict[str, Any]) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import re
+import socket
 import time
 from collections.abc import Iterator
 from ipaddress import ip_address, ip_network
@@ -13,13 +14,19 @@ import pytest
 from cryptography.hazmat.primitives.serialization import Encoding
 
 from cloudcore.certificate import authority
+from cloudcore.databases.archive.driver import RegisteredEndpoint
 from cloudcore.databases.backups import schedules
+from cloudcore.databases.clusters import endpoints, workflow
 from cloudcore.databases.clusters.bodies import GivenEndpoint, read_endpoint
-from cloudcore.databases.clusters.cluster import Cluster, Endpoint
-from cloudcore.databases.clusters.endpoints import EndpointUnreachable, addresses_of
+from cloudcore.databases.clusters.cluster import Cluster, Endpoint, Schedule
+from cloudcore.databases.clusters.endpoints import (
+    EndpointUnreachable,
+    addresses_of,
+    server_version,
+)
 from cloudcore.databases.clusters.states import open_password
 from cloudcore.databases.needs import DatabaseTerms
-from cloudcore.errors import InvalidInput
+from cloudcore.errors import Conflict, InvalidInput
 from cloudcore.outbound.destinations import Address
 from tests.cluster_world import World, open_world
 from tests.elsewhere import LOOPBACK, PASSWORD, Elsewhere, elsewhere
@@ -106,6 +113,42 @@ async def test_what_is_wrong_is_said_and_tells_no_secret(
     assert fault.code == "ENDPOINT_UNREACHABLE"
     assert re.search(words, fault.message), fault.message
     assert PASSWORD not in fault.message
+
+
+async def test_a_version_that_is_not_looked_after_is_said(
+    world: World, server: Elsewhere, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(workflow, "VERSIONS", (98, 99))
+    made = await register(world, server.endpoint())
+    await world.look()
+    found = await world.get(made)
+    assert (found.status, found.version) == ("unavailable", _version(server))
+    (fault,) = found.faults
+    assert fault.code == "VERSION_UNSUPPORTED"
+    assert fault.message == f"it is PostgreSQL {_version(server)}; 98 to 99 are looked after"
+
+
+async def test_a_server_that_says_nothing_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(endpoints, "_WHOLE_SECONDS", 0.2)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        endpoint = RegisteredEndpoint("127.0.0.1", silent.getsockname()[1], "ada", PASSWORD, None)
+        with pytest.raises(EndpointUnreachable, match="it did not answer in time"):
+            await server_version(endpoint, "postgres", LOOPBACK)
+
+
+async def test_what_runs_elsewhere_is_not_started_resized_or_backed_up_in_steps(
+    world: World,
+) -> None:
+    place = Endpoint("127.0.0.1", 5432, "postgres", "ada")
+    made = await register(world, place)
+    for change in (world.want(made, is_wanted=False), world.reset(made, "x")):
+        with pytest.raises(Conflict) as refused:
+            await change
+        assert refused.value.params["reason"] == "is_registered"
+    assert await world.get(made) == made
+    of = {"type": "registered", "endpoint": place, "bucket": await world.add_bucket()}
+    with pytest.raises(InvalidInput, match="there are base backups alone"):
+        await world.create("other", schedule=Schedule(incremental_cron="0 3 * * *"), **of)
 
 
 async def test_a_server_of_which_nothing_is_known_gets_no_password(

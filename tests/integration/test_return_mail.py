@@ -6,6 +6,7 @@ import asyncio
 import json
 import logging
 from collections.abc import AsyncIterator
+from unittest.mock import AsyncMock
 
 import pytest
 
@@ -154,18 +155,21 @@ async def test_only_an_expired_suppression_is_replaced(world: World) -> None:
     assert replaced["id"] != made
 
 
-async def test_mail_is_taken_again_when_the_database_is_back(
-    world: World, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize(
+    ("fault", "errors"), [(Unavailable("the database does not answer"), 0), (RuntimeError(), 1)]
+)
+async def test_mail_is_taken_again_once_it_can_be_noted(
+    world: World,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    fault: Exception,
+    errors: int,
 ) -> None:
-    read = world.served.database.read
-
-    async def fails(*_args: object, **_named: object) -> None:
-        raise Unavailable("the database does not answer")
-
-    monkeypatch.setattr(world.served.database, "read", fails)
+    """A fault of the server's own is logged."""
+    monkeypatch.setattr(world.served.database, "read", AsyncMock(side_effect=fault))
     assert (await world.hand_over(vector("postfix_refused")))[0] == 451
-    assert [each for each in caplog.records if each.levelno >= logging.ERROR] == []
-    monkeypatch.setattr(world.served.database, "read", read)
+    assert len([each for each in caplog.records if each.levelno >= logging.ERROR]) == errors
+    monkeypatch.undo()
     assert await world.hand_over(vector("postfix_refused")) == NOTED
 
 

@@ -12,6 +12,7 @@ import pytest
 from cloudcore.storage import buckets
 from cloudcore.storage.bucket import STORAGE_CLASSES, Bucket
 from cloudcore.storage.needs import StorageNeeds
+from cloudcore.storage.s3 import bucket_calls
 from cloudcore.storage.s3.signature import SignedRequest
 from tests.databases import on_both_databases
 from tests.integration.s3_client import HOST, S3Client, client_of, code_of, texts, v1
@@ -82,6 +83,16 @@ async def test_the_first_region_is_taken_for_what_finds_buckets(s3: S3Client) ->
         assert code_of(answer) == "AuthorizationHeaderMalformed", target
         assert answer.headers["x-amz-bucket-region"] == "local"
         assert texts(fromstring(answer.content), "Region") == ["local"]
+
+
+async def test_who_makes_a_bucket_again_is_refused_except_in_the_first_region(
+    s3: S3Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert await s3.code("PUT", "/bucket") == "BucketAlreadyOwnedByYou"
+    monkeypatch.setattr(bucket_calls, "_NO_REGION", ("", "local"))
+    await s3.done("PUT", "/bucket/key", b"bytes")
+    await s3.done("PUT", "/bucket")
+    assert (await s3.ask("GET", "/bucket/key")).content == b"bytes"
 
 
 async def test_a_setting_takes_every_region(tmp_path: Path, metadata_url: str) -> None:

@@ -128,6 +128,8 @@ async def test_a_form_that_is_not_as_its_policy_says_stores_nothing(s3: S3Client
     for code, more in tried:
         assert code_of(await _post(s3, fields, **more)) == code, more
     assert code_of(await _post(s3, {"x-amz-meta-a": "b"})) == "InvalidArgument"
+    named = {"key": "${filename}"}
+    assert code_of(await _post(s3, named, filename="a\0b")) == "InvalidArgument"
     assert code_of(await _post(s3, {"key": "a", "acl": "public-read"})) == (
         "AccessControlListNotSupported"
     )
@@ -136,6 +138,8 @@ async def test_a_form_that_is_not_as_its_policy_says_stores_nothing(s3: S3Client
     assert code_of(await _post(s3, fields, path=b"/none")) == "AccessDenied"
     headers = [(b"host", b"s3.example"), (b"content-type", CONTENT_TYPE.encode())]
     unsigned = SignedRequest("POST", b"/bucket", b"", headers)
+    undated = form_body({"key": "a", "policy": "e30="}, b"x")
+    assert code_of(await s3.send(unsigned, undated)) == "InvalidArgument"
     assert code_of(await s3.send(unsigned, form_body({"key": "a"}, b"x"))) == "AccessDenied"
     assert texts(await s3.done("GET", "/bucket"), "Key") == []
     answer = await _post(s3, {"key": "a", "x-amz-checksum-algorithm": "CRC32"})

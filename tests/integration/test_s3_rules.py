@@ -131,6 +131,8 @@ async def test_promises_of_a_body_are_checked(s3: S3Client) -> None:
         ({"x_amz_meta_a": "b" * 9000}, "MetadataTooLarge"),
         ({"x_amz_expected_bucket_owner": "somebody"}, "AccessDenied"),
         ({"content_length": "5368709121"}, "EntityTooLarge"),
+        ({"content_length": "9"}, "IncompleteBody"),
+        ({"content_length": "4x"}, "InvalidArgument"),
         (
             {"if_none_match": "*", "if_modified_since": "Fri, 24 May 2013 00:00:00 GMT"},
             "NotImplemented",
@@ -138,6 +140,15 @@ async def test_promises_of_a_body_are_checked(s3: S3Client) -> None:
     ]
     for headers, code in tried:
         assert await s3.code("PUT", "/bucket/body", b"body", **headers) == code, headers
+    length = {"x_amz_decoded_content_length": "4", "x_amz_trailer": CRC}
+    for headers, trailers in (
+        ({"x_amz_trailer": "x-amz-meta-a"}, {"x-amz-meta-a": "b"}),
+        ({CRC.replace("-", "_"): crc32(b"body")}, {CRC: crc32(b"body")}),
+        ({}, {CRC: "!"}),
+    ):
+        framing = framed([b"body"], None, trailers)
+        request = s3.sign("PUT", "/bucket/body", b"", UNSIGNED_TRAILER, **{**length, **headers})
+        assert code_of(await s3.send(request, framing)) == "InvalidRequest", trailers
     request = s3.sign("PUT", "/bucket/body", b"body")
     without = with_header(request, "transfer-encoding", "chunked")
     assert code_of(await s3.send(without, b"body")) == "MissingContentLength"
@@ -151,13 +162,16 @@ async def test_parts_become_an_object(s3: S3Client) -> None:
     for number, body in enumerate((b"replaced", *bodies), 0):
         answer = await s3.ask("PUT", f"{path}&partNumber={number or 1}", body)
         etags.append(answer.headers["etag"])
-    for bad in ("0", "10001", "abc", "", "-1"):
-        assert await s3.code("PUT", f"{path}&partNumber={bad}", b"x") == "InvalidArgument"
+    for bad in ("&partNumber=0", *(f"&partNumber={bad}" for bad in ("10001", "abc", "", "-1")), ""):
+        assert await s3.code("PUT", f"{path}{bad}", b"x") == "InvalidArgument"
     for other in (path.replace("parts", "other"), "/bucket/parts?uploadId=abc"):
         assert await s3.code("PUT", f"{other}&partNumber=1", b"x") == "NoSuchUpload"
     listed = await s3.done("GET", f"{path}&max-parts=1")
     assert (texts(listed, "Size"), texts(listed, "IsTruncated")) == ([str(5 * MIB)], ["true"])
     one, two = (1, etags[1], ""), (2, etags[2], "")
+    whole = completion(one, two)
+    assert await s3.code("POST", path.replace("parts", "other"), whole) == "NoSuchUpload"
+    assert await s3.code("POST", path, whole, x_amz_mp_object_size="5e6") == "InvalidArgument"
     for body, code in (
         (completion(), "MalformedXML"),
         (completion(two, one), "InvalidPartOrder"),
@@ -166,11 +180,11 @@ async def test_parts_become_an_object(s3: S3Client) -> None:
         (b"<", "MalformedXML"),
     ):
         assert await s3.code("POST", path, body) == code
-    done = await s3.done("POST", path, completion(one, two))
+    done = await s3.done("POST", path, whole)
     digests = b"".join(md5(body).digest() for body in bodies)
     etag = f'"{md5(digests).hexdigest()}-2"'
     assert texts(done, "ETag") == [etag]
-    assert texts(await s3.done("POST", path, completion(one, two)), "ETag") == [etag]
+    assert texts(await s3.done("POST", path, whole), "ETag") == [etag]
     answer = await s3.ask("GET", "/bucket/parts", range=f"bytes={5 * MIB - 2}-{5 * MIB + 1}")
     assert (answer.status_code, answer.content) == (206, b"1122")
     assert await s3.code("DELETE", path) == "NoSuchUpload"
@@ -231,6 +245,8 @@ async def test_lists_in_the_order_of_bytes_count_groups(s3: S3Client) -> None:
     assert texts(page, "Key") == ["a/c", "b", "%C3%A9"]
     page = await s3.done("GET", "/bucket?delimiter=%2F&max-keys=2")
     assert texts(page, "NextMarker") == ["a/"]
+    page = await s3.done("GET", "/bucket?list-type=2&start-after=b&encoding-type=url")
+    assert (texts(page, "StartAfter"), texts(page, "KeyCount")) == (["b"], ["3"])
     none = await s3.done("GET", "/bucket?list-type=2&max-keys=0")
     assert (texts(none, "IsTruncated"), texts(none, "Key")) == (["false"], [])
     many = await s3.done("GET", "/bucket?max-keys=5000")
@@ -243,6 +259,26 @@ async def test_lists_in_the_order_of_bytes_count_groups(s3: S3Client) -> None:
     ):
         assert await s3.code("GET", f"/bucket?{bad}") in ("InvalidArgument", "InvalidURI")
     assert await s3.code("GET", "/bucket?list-type=2&continuation-token=_w") == "InvalidArgument"
+
+
+async def test_open_uploads_are_listed_in_pages_and_tell_their_checksum(s3: S3Client) -> None:
+    paths = [await s3.begin(f"/bucket/{key}") for key in ("a%20b", "a%20b", "b")]
+    first = await s3.done("GET", "/bucket?uploads&max-uploads=2&encoding-type=url")
+    assert (texts(first, "Key"), texts(first, "EncodingType")) == (["a%20b", "a%20b"], ["url"])
+    (key,), (upload,) = texts(first, "NextKeyMarker"), texts(first, "NextUploadIdMarker")
+    assert {f"/bucket/a%20b?uploadId={each}" for each in texts(first, "UploadId")} == {*paths[:2]}
+    assert (key, upload) == ("a%20b", texts(first, "UploadId")[-1])
+    for marker in (f"{key}&upload-id-marker={upload}", key):
+        last = await s3.done("GET", f"/bucket?uploads&key-marker={marker}")
+        assert texts(last, "Key") == ["b"], marker
+    for name in ("NextKeyMarker", "NextUploadIdMarker", "EncodingType"):
+        assert texts(last, name) == []
+    kind = {"x_amz_checksum_algorithm": "CRC32", "x_amz_checksum_type": "FULL_OBJECT"}
+    parts = await s3.done("GET", await s3.begin("/bucket/c", **kind))
+    assert (texts(parts, "ChecksumAlgorithm"), texts(parts, "ChecksumType")) == (
+        ["CRC32"],
+        ["FULL_OBJECT"],
+    )
 
 
 async def test_names_of_buckets(s3: S3Client) -> None:

@@ -8,10 +8,14 @@ from base64 import b64encode
 from pathlib import Path
 from time import process_time
 from typing import Any, Final
+from unittest.mock import AsyncMock
 
 import pytest
 
+from cloudcore.errors import Unavailable
+from cloudcore.storage import object_reads
 from cloudcore.storage.checksums import Algorithm, encode, new_checksum
+from cloudcore.storage.s3 import app
 from cloudcore.storage.s3.answers import NAMESPACE
 from tests.databases import on_both_databases
 from tests.integration.damaged import flip
@@ -36,6 +40,8 @@ BAD_RULES: Final = (
     "<MaxAgeSeconds>999999999</MaxAgeSeconds>",
     f"<ID>{'x' * 256}</ID>",
     "<!-- long -->" * 6000,
+    "<AllowedHeader>a</AllowedHeader>" * 101,
+    "<AllowedMethod>PATCH</AllowedMethod>",
 )
 
 
@@ -60,6 +66,78 @@ async def test_a_parameter_that_could_mean_another_change_changes_nothing(s3: S3
     for token in ("", "!!!"):
         answer = await s3.ask("GET", f"/bucket?list-type=2&continuation-token={token}")
         assert code_of(answer) == "InvalidArgument"
+
+
+async def test_a_request_that_contradicts_itself_changes_nothing(s3: S3Client) -> None:
+    tags = "<Tag><Key>a</Key><Value>b</Value></Tag>" * 2
+    twice = f"<Tagging><TagSet>{tags}</TagSet></Tagging>".encode()
+    (etag,) = texts(await s3.done("GET", "/bucket"), "ETag")
+    copy = {"x_amz_copy_source": "bucket/key"}
+    later = {"x_amz_copy_source_if_modified_since": "Fri, 01 Jan 2100 00:00:00 GMT"}
+    tried: list[tuple[str, str, bytes, dict[str, str], str]] = [
+        ("GET", "/bucket/key?partNumber=1", b"", {"range": "bytes=0-1"}, "InvalidRequest"),
+        ("GET", "/bucket/key?response-expires=a%0Ab", b"", {}, "InvalidArgument"),
+        ("GET", "/bucket?prefix=a%00", b"", {}, "InvalidArgument"),
+        ("GET", "/bucket?uploads&delimiter=/", b"", {}, "NotImplemented"),
+        ("PUT", "/bucket/key?tagging", twice, {}, "InvalidTag"),
+        ("PUT", "/bucket/b", b"", {**copy, "x_amz_metadata_directive": "MERGE"}, "InvalidArgument"),
+        ("PUT", "/bucket/b", b"", {**copy, "x_amz_tagging_directive": "MERGE"}, "InvalidArgument"),
+        *(
+            ("PUT", "/bucket/b", b"", {**copy, **condition}, "PreconditionFailed")
+            for condition in ({"x_amz_copy_source_if_none_match": etag}, later)
+        ),
+        *(
+            ("POST", "/bucket/b?uploads", b"", kinds, "InvalidRequest")
+            for kinds in (
+                {"x_amz_checksum_type": "COMPOSITE"},
+                {"x_amz_checksum_type": "FULL_OBJECT", "x_amz_checksum_algorithm": "SHA256"},
+                {"x_amz_checksum_type": "COMPOSITE", "x_amz_checksum_algorithm": "CRC64NVME"},
+            )
+        ),
+    ]
+    for method, target, body, headers, code in tried:
+        assert await s3.code(method, target, body, **headers) == code, (target, headers)
+    assert texts(await s3.done("GET", "/bucket"), "Key") == ["key"]
+    assert texts(await s3.done("GET", "/bucket?uploads"), "UploadId") == []
+    assert texts(await s3.done("GET", "/bucket/key?tagging"), "Key") == []
+
+
+async def test_a_fault_of_the_server_tells_no_details_but_to_its_log(
+    s3: S3Client, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    fails = AsyncMock(side_effect=RuntimeError("an inner secret"))
+    monkeypatch.setattr(object_reads, "find_object", fails)
+    answer = await s3.receive(s3.sign("GET", "/bucket/key"))
+    assert (answer.status_code, code_of(answer)) == (500, "InternalError")
+    assert "secret" not in answer.text
+    assert "an inner secret" in caplog.text
+
+
+async def test_an_answer_stands_though_the_rules_of_cors_cannot_be_read(
+    s3: S3Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await s3.done("PUT", "/bucket?cors", CORS)
+    page = "https://a.example"
+    allowed = await s3.ask("GET", "/bucket/key", origin=page)
+    assert allowed.headers["access-control-allow-origin"] == "*"
+    monkeypatch.setattr(app, "with_cors", AsyncMock(side_effect=Unavailable("it is away")))
+    answer = await s3.ask("GET", "/bucket/key", origin=page)
+    assert (answer.status_code, answer.content) == (200, b"bytes")
+    assert not [name for name in answer.headers if name.startswith("access-control")]
+
+
+async def test_a_copy_has_the_tags_of_its_source_or_those_that_replace_them(s3: S3Client) -> None:
+    await s3.done("PUT", "/bucket/tagged", b"bytes", x_amz_tagging="a=b")
+    for directive, key in (("COPY", "a"), ("replace", "c")):
+        headers = {"x_amz_tagging": "c=d", "x_amz_tagging_directive": directive}
+        await s3.done("PUT", "/bucket/copy", b"", x_amz_copy_source="bucket/tagged", **headers)
+        assert texts(await s3.done("GET", "/bucket/copy?tagging"), "Key") == [key]
+
+
+async def test_in_a_batch_of_deletions_a_key_that_is_too_long_fails_alone(s3: S3Client) -> None:
+    found = await s3.done("POST", "/bucket?delete", deletion("key", "k" * 1025))
+    assert texts(found, "Code") == ["KeyTooLongError"]
+    assert texts(await s3.done("GET", "/bucket"), "Key") == []
 
 
 @on_both_databases

@@ -9,9 +9,15 @@ from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
+import httpx
 import pytest
 
-from cloudcore.serving.tls.validation import Validations, proof_file, token_file
+from cloudcore.serving.tls.validation import (
+    ValidationApplication,
+    Validations,
+    proof_file,
+    token_file,
+)
 from tests.certificates import self_signed
 from tests.integration.serving_app import RunningServer, serving
 
@@ -107,6 +113,33 @@ def test_only_tokens_that_are_there_are_answered(proofs: Path) -> None:
     assert validations.find_answer(f"{place}/token") == b"token.thumbprint"
     for path in ("", "/", "/../token", "/a/b", "/other", "/%74oken"):
         assert validations.find_answer(place + path) is None
+    for token in ("", "../token", "a" * 201):
+        with pytest.raises(ValueError, match="base64url"):
+            token_file(proofs, token)
+
+
+async def test_over_plain_http_authorities_are_answered_and_nobody_writes(proofs: Path) -> None:
+    place = "http://registry.example.com/.well-known/acme-challenge"
+    token_file(proofs, "token").write_bytes(b"token.thumbprint")
+    application = ValidationApplication(
+        Validations(proofs, (NAME,)), [f"https://{NAME}", "https://pull.example.com:8443"]
+    )
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(application)) as client:
+        for method, url, status, told in (
+            ("GET", f"{place}/token", 200, "token.thumbprint"),
+            ("GET", f"{place}/other", 404, "not found\n"),
+            ("POST", f"{place}/token", 403, "use https://\n"),
+            ("PUT", f"http://{NAME}/v2/a", 403, "use https://\n"),
+        ):
+            answer = await client.request(method, url)
+            assert (answer.status_code, answer.text) == (status, told), (method, url)
+            assert "location" not in answer.headers
+        for host, target in (
+            ("pull.example.com", "https://pull.example.com:8443/a%2Fb?c=d"),
+            ("evil.example", f"https://{NAME}/a%2Fb?c=d"),
+        ):
+            moved = await client.get(f"http://{host}/a%2Fb?c=d")
+            assert (moved.is_redirect, moved.headers["location"]) == (True, target)
 
 
 def _sent(sock: socket.socket) -> None:

@@ -9,6 +9,7 @@ from base64 import b64encode
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final, TypeVar
+from unittest.mock import AsyncMock
 
 import pytest
 
@@ -39,6 +40,7 @@ from cloudcore.storage.object_rows import ObjectAttributes
 from cloudcore.storage.object_writes import Digests, Terms
 from cloudcore.storage.pieces.cleanup import delete_condemned
 from cloudcore.storage.pieces.recounts import miscounts
+from registry.buckets.store import BlobBucketBytes
 from tests.databases import on_both_databases
 from tests.storage_world import (
     ACME,
@@ -125,6 +127,21 @@ async def test_an_object_that_is_replaced_or_deleted_is_gone_and_its_bytes_later
         await storage.get(bucket, "key")
     assert await storage.settle() == 0
     assert await storage.held(bucket) == (0, 0, 0)
+
+
+async def test_condemned_bytes_that_cannot_be_deleted_are_deleted_another_time(
+    storage: StorageWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bucket = await storage.make()
+    for key in ("inline", "file"):
+        await storage.put(bucket, key, b"few" if key == "inline" else LARGE)
+        await storage.delete(bucket, key)
+    delete = AsyncMock(return_value=())  # as of files whose folder fails
+    monkeypatch.setattr(BlobBucketBytes, "delete", delete)
+    assert await storage.settle() == 1
+    delete.assert_awaited_once()
+    monkeypatch.undo()
+    assert await storage.settle() == 0
 
 
 async def test_who_reads_an_object_while_it_is_replaced_gets_all_of_it(

@@ -14,6 +14,7 @@ from cloudcore.db.statement import Statement
 from cloudcore.events import NO_EVENTS
 from cloudcore.jobs.kinds import Done, StepFailed
 from cloudcore.objects.wraps import KeyDeleted, KeyDisabled
+from cloudcore.storage import buckets
 from cloudcore.storage.object_rows import ObjectAttributes
 from cloudcore.storage.object_writes import store_object, store_part
 from cloudcore.storage.pieces import keys as piece_keys
@@ -60,6 +61,18 @@ async def test_all_that_is_stored_moves_to_the_key_and_survives_the_deletion_of_
     assert await storage.get(bound, "parts") == b"x"
     with pytest.raises(KeyDeleted):
         await storage.get(other, "stays")
+
+
+async def test_the_move_of_a_bucket_that_is_deleted_meanwhile_fails_for_good(
+    storage: StorageWorld,
+) -> None:
+    bucket, key = await storage.make(), await storage.kms.make("key")
+    bound, run = await storage.bind(bucket, key.id)
+    job = await storage.last_job()
+    await storage.database.write(buckets.BUCKETS.remove, bound, storage.clock())
+    with pytest.raises(StepFailed, match="the bucket is gone") as failed:
+        await rewrapping.run_step(storage.needs, run, job)
+    assert (failed.value.code, failed.value.is_permanent) == ("BUCKET_DELETED", True)
 
 
 @on_both_databases

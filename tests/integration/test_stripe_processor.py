@@ -6,6 +6,7 @@ import logging
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
+from unittest.mock import Mock
 
 import httpx
 import pytest
@@ -95,6 +96,38 @@ async def test_a_decline_is_told_also_when_asked_again(processor: StripeProcesso
         with pytest.raises(Declined) as declined:
             await processor.charge(reference, order)
         assert declined.value.code == "card_declined"
+
+
+@pytest.mark.parametrize(
+    ("status", "failure"),
+    [
+        ("processing", Unavailable("the payment is being processed", retry_after=3600)),
+        ("requires_action", Declined("requires_action", "the payment needs its owner")),
+    ],
+)
+async def test_a_debit_under_way_is_no_decline_and_a_payment_that_needs_its_owner_is_one(
+    processor: StripeProcessor, monkeypatch: pytest.MonkeyPatch, status: str, failure: Exception
+) -> None:
+    client = Mock()
+    client.v1.payment_intents.retrieve.return_value = Mock(status=status, last_payment_error=None)
+    monkeypatch.setattr(StripeProcessor, "_client", client)
+    order = Order(uuid7(), "cus_1", "pm_1", "12.34", "EUR")
+    with pytest.raises(type(failure), match=str(failure)):
+        await processor.charge("pi_1", order)
+    client.v1.payment_intents.confirm.assert_not_called()
+
+
+async def test_the_token_of_a_card_becomes_a_method(
+    processor: StripeProcessor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = Mock()
+    methods = client.v1.payment_methods
+    methods.create.return_value.id = "pm_made"
+    methods.attach.return_value = Mock(id="pm_made", type="card")
+    monkeypatch.setattr(StripeProcessor, "_client", client)
+    assert (await processor.keep("cus_1", "card", "tok_visa")).reference == "pm_made"
+    methods.create.assert_called_once_with({"type": "card", "card": {"token": "tok_visa"}})
+    methods.attach.assert_called_once_with("pm_made", {"customer": "cus_1"})
 
 
 async def test_an_outage_or_a_wrong_key_is_no_decline(

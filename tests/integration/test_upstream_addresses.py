@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import socket
 import ssl
 from collections.abc import Awaitable, Callable, Sequence
 from ipaddress import ip_address
@@ -10,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from cloudcore.outbound.destinations import Address, Allowed, NotAllowed
-from cloudcore.outbound.http_client import HttpClient
+from cloudcore.outbound.http_client import TIME_LIMITS, HttpClient
 from cloudcore.outbound.http_connection import Unreachable
 from registry.upstream.base import (
     UpstreamUnreachable,
@@ -94,6 +96,63 @@ async def test_the_certificate_is_that_of_the_name(tmp_path: Path) -> None:
             async with doubting.request("GET", f"https://hub.internal:{port}/v2/"):
                 pass
         assert len(inside.asked) == 3
+
+
+@pytest.mark.parametrize(
+    ("fault", "stage", "words"),
+    [
+        ("dns", "dns", "no connection within 0.2 seconds"),
+        ("tls", "connect", "no connection within 0.2 seconds"),
+        ("answer", "answer", "it did not answer within 0.2 seconds"),
+    ],
+)
+async def test_a_host_that_is_slow_is_given_up_at_the_stage_where_it_is_slow(
+    fault: str, stage: str, words: str
+) -> None:
+    async def resolve(_host: str, _port: int) -> Sequence[Address]:
+        if fault == "dns":
+            await asyncio.Event().wait()
+        return [ip_address("127.0.0.1")]
+
+    limits = TIME_LIMITS._replace(connect=0.2, head=0.2)
+    with socket.create_server(("127.0.0.1", 0)) as silent:  # it accepts, and no more
+        scheme = "https" if fault == "tls" else "http"
+        origin = f"{scheme}://hub.internal:{silent.getsockname()[1]}"
+        http = HttpClient(Allowed("X", (origin,)), resolve=resolve, limits=limits)
+        with pytest.raises(Unreachable, match=words) as failed:
+            async with http.request("GET", f"{origin}/v2/"):
+                pass
+        assert failed.value.stage == stage
+
+
+async def test_an_address_that_is_slow_leaves_time_for_the_next(tmp_path: Path) -> None:
+    certificate = self_signed(tmp_path, "hub.internal")
+    server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    server.load_cert_chain(*certificate)
+    trusting = ssl.create_default_context(cafile=certificate[0])
+    with scripted_upstream(tls=server) as inside:
+        port = int(inside.url.rpartition(":")[2])
+        origin = f"https://hub.internal:{port}"
+        http = HttpClient(
+            Allowed("X", (origin,)),
+            resolve=resolving("127.0.0.2", "127.0.0.1"),
+            tls=trusting,
+            limits=TIME_LIMITS._replace(connect=2),
+        )
+        with socket.create_server(("127.0.0.2", port)):
+            async with http.request("GET", f"{origin}/v2/") as answer:
+                assert answer.head.status == 200
+        http.close()
+
+
+@pytest.mark.parametrize("value", ["a\r\nHost: b", "a\n", "é", "\0"])
+async def test_a_header_that_would_begin_another_line_is_not_sent(value: str) -> None:
+    with scripted_upstream() as inside:
+        http = HttpClient(Allowed("X", (inside.url,)))
+        with pytest.raises(ValueError, match="X-A"):
+            async with http.request("GET", f"{inside.url}/v2/", {"X-A": value}):
+                pass
+        assert inside.asked == []
 
 
 async def test_nobody_listens_and_a_name_is_unknown() -> None:

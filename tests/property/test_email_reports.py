@@ -102,6 +102,17 @@ def test_without_a_status_the_reply_counts_and_without_both_it_is_soft() -> None
         assert report.kind == kind
 
 
+@pytest.mark.parametrize(
+    ("status", "kind"), [("5.1.1", "hard"), ("4.2.2", "delayed"), ("2.0.0", None)]
+)
+def test_without_an_action_the_status_alone_says_what_happened(
+    status: str, kind: str | None
+) -> None:
+    said = fields("", status).replace(b"Action: \r\n", b"")
+    report = read_report(said, GONE)
+    assert (report and report.kind) == kind
+
+
 @given(st.text(min_size=1))
 @example("550 \x1b[31mred\x07 \u202etext" + "x" * MOST_REASON)
 def test_a_reason_is_one_line_that_can_be_shown(diagnostic: str) -> None:

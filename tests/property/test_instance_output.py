@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
+from errno import ENOSPC
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from unittest.mock import Mock
 
 import pytest
 from hypothesis import given
@@ -37,3 +40,14 @@ def test_the_end_of_an_output_is_kept_in_two_bounded_files(
         found = tail(folder, most)
         assert found == everything[len(everything) - min(most, held) :]
         assert all(each.stat().st_size <= MOST for each in folder.iterdir())
+
+
+def test_what_a_full_disk_does_not_take_is_dropped_and_what_comes_later_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept = Output(tmp_path)
+    with monkeypatch.context() as full:
+        full.setattr(os, "write", Mock(side_effect=OSError(ENOSPC, "no space left")))
+        kept.write(b"lost\n")
+    kept.write(b"later\n")
+    assert tail(tmp_path, 100) == b"later\n"

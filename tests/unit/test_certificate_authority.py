@@ -8,12 +8,14 @@ import subprocess
 from collections.abc import Callable
 from hashlib import sha256
 from pathlib import Path
+from unittest.mock import AsyncMock
 
 import pytest
 from cryptography import x509
-from cryptography.hazmat.primitives.asymmetric import rsa
+from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.hazmat.primitives.serialization import Encoding
 
+from cloudcore.acme import client as acme
 from cloudcore.certificate.authority import (
     AuthorityUrls,
     RevokedCertificate,
@@ -28,6 +30,12 @@ from cloudcore.certificate.authority import (
 from cloudcore.certificate.certificate import KeyAlgorithm, challenges_of, renewal_at
 from cloudcore.certificate.checks import check_upload
 from cloudcore.certificate.domains import DomainGrants, check_domains, parse_grants
+from cloudcore.certificate.issuer import (
+    AcmeIssuer,
+    AuthorityRefused,
+    AuthorityUnreachable,
+    TxtRecords,
+)
 from cloudcore.clock import MICROSECONDS, system_clock
 from cloudcore.errors import InvalidInput
 from cloudcore.key_pairs import key_pem, new_private_key
@@ -304,3 +312,41 @@ def test_the_nearest_grant_decides_and_a_wildcard_is_not_of_what_others_have_alo
 def test_a_certificate_is_renewed_when_a_third_of_its_life_is_left() -> None:
     assert renewal_at(0, 90) == 60
     assert renewal_at(10, 100) == 70
+
+
+@pytest.mark.parametrize(
+    ("program", "failure", "words"),
+    [
+        ("exit 0", AuthorityUnreachable, "the process that asks ended in the middle"),
+        ("exec sleep 600", AuthorityUnreachable, "it did not end within 0.2 seconds"),
+        (
+            """echo '{"chain":"rubbish"}'; cat""",
+            AuthorityUnreachable,
+            "it answered with no certificate",
+        ),
+        (
+            """echo '{"refused":["order","limit",[["a.example","caa","CAA forbids it"]]]}'; cat""",
+            AuthorityRefused,
+            "CA_REFUSED",
+        ),
+        (
+            """echo '{"refused":["order","no",[["a.example","dns","NXDOMAIN"]]]}'; cat""",
+            AuthorityRefused,
+            "CNAME_MISSING",
+        ),
+    ],
+    ids=["killed", "slow", "rubbish", "refused", "no record"],
+)
+async def test_whatever_an_authority_does_its_proofs_are_withdrawn_and_the_failure_is_named(
+    monkeypatch: pytest.MonkeyPatch, program: str, failure: type[Exception], words: str
+) -> None:
+    monkeypatch.setattr(acme, "_CHILD", ("sh", "-c", program))
+    monkeypatch.setattr(acme, "MOST_SECONDS", 0.2 if program == "exec sleep 600" else 30)
+    texts = AsyncMock(TxtRecords)
+    directory = acme.Directory("https://ca.example/directory", "SETTING")
+    issuer = AcmeIssuer(directory, ec.generate_private_key(ec.SECP256R1()))
+    with pytest.raises(failure) as raised:
+        await issuer.issue(b"csr", ["a.example"], texts)
+    told = raised.value.code if isinstance(raised.value, AuthorityRefused) else str(raised.value)
+    assert told == words
+    texts.withdraw.assert_awaited_once_with()

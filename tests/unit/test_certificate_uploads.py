@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from base64 import b64encode
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -23,11 +24,17 @@ from cryptography.x509.oid import NameOID
 from cloudcore.acme import client as acme
 from cloudcore.certificate import issuer, keys
 from cloudcore.certificate.authority import pem
-from cloudcore.certificate.checks import check_issued, check_signing_request, check_upload
-from cloudcore.certificate.issuer import AuthorityRefused, Chain
+from cloudcore.certificate.checks import (
+    MOST_PEM,
+    MOST_REQUEST_PEM,
+    check_issued,
+    check_signing_request,
+    check_upload,
+)
+from cloudcore.certificate.issuer import CA_REFUSED, AuthorityRefused, Chain
 from cloudcore.certificate.keys import is_light, is_sound, load_private_key
 from cloudcore.errors import InvalidInput
-from cloudcore.key_pairs import key_pem, new_private_key
+from cloudcore.key_pairs import PrivateKey, key_pem, new_private_key
 from cloudcore.wire import moment_of
 
 NOW: Final = datetime(2026, 1, 1, tzinfo=UTC)
@@ -244,13 +251,16 @@ ODD: Final = {
 
 
 def request_of(
-    *common: str, names: x509.ExtensionType | None = None, key: ec.EllipticCurvePrivateKey
+    *common: str,
+    names: x509.ExtensionType | None = None,
+    key: PrivateKey,
+    digest: hashes.SHA256 | hashes.SHA224 | None = None,
 ) -> str:
     subject = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, each) for each in common])
     builder = x509.CertificateSigningRequestBuilder(subject)
     if names is not None:
         builder = builder.add_extension(names, critical=False)
-    return builder.sign(key, hashes.SHA256()).public_bytes(Encoding.PEM).decode()
+    return builder.sign(key, digest or hashes.SHA256()).public_bytes(Encoding.PEM).decode()
 
 
 @pytest.fixture(scope="module")
@@ -376,3 +386,74 @@ def test_names_that_authorities_refuse_are_refused_at_once(key: ec.EllipticCurve
         check_signing_request(request_of("a.corp.example", "b.corp.example", key=key), None, None)
     one = check_signing_request(request_of("a.corp.example", key=key), None, None)
     assert one.domains == ("a.corp.example",)
+
+
+OWN: Final = ec.generate_private_key(ec.SECP256R1())
+WWW: Final = x509.DNSName("www.corp.example")
+
+
+def renamed(text: str) -> str:
+    """Return a signing request of another name, under the signature of the first."""
+    request = x509.load_pem_x509_csr(text.encode()).public_bytes(Encoding.DER)
+    changed = x509.load_der_x509_csr(request.replace(b"www", b"win"))
+    return changed.public_bytes(Encoding.PEM).decode()
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (" " * (MOST_REQUEST_PEM + 1), "is longer than 49152 characters"),
+        (
+            request_of("www.corp.example", key=ec.generate_private_key(ec.SECP521R1())),
+            "has a key that is neither P-256, P-384, RSA 2048 or 4096",
+        ),
+        (
+            request_of("www.corp.example", key=rsa.generate_private_key(65537, 1024)),
+            "has a key that is neither P-256, P-384, RSA 2048 or 4096",
+        ),
+        (
+            request_of("www.corp.example", key=OWN, digest=hashes.SHA224()),
+            "is not signed with SHA-256, SHA-384 or SHA-512",
+        ),
+        (renamed(request_of("www.corp.example", key=OWN)), "is not signed by its own key"),
+        (request_of(key=OWN), "names no domain; put them into subjectAltName"),
+        (
+            request_of(names=x509.SubjectAlternativeName([WWW, x509.RFC822Name("a@b.c")]), key=OWN),
+            "names something else than domains in subjectAltName",
+        ),
+        (
+            request_of("corp.example", names=x509.SubjectAlternativeName([WWW]), key=OWN),
+            "has a common name that is not in its subjectAltName too",
+        ),
+    ],
+    ids=["long", "P-521", "RSA 1024", "SHA-224", "other signer", "no name", "mail", "common name"],
+)
+def test_a_signing_request_that_no_authority_would_sign_is_refused(text: str, words: str) -> None:
+    with pytest.raises(InvalidInput) as raised:
+        check_signing_request(text, None, None)
+    assert raised.value.message == f"csr_pem: it {words}"
+
+
+def test_a_certificate_longer_than_the_limit_is_not_even_read() -> None:
+    with pytest.raises(InvalidInput, match="certificate_pem: it is longer than 65536 characters"):
+        check_upload(" " * (MOST_PEM + 1), "", "", 0)
+
+
+@pytest.mark.parametrize(
+    ("chain", "domain", "now", "words"),
+    [
+        (b"rubbish", "up.example.com", NOW, "is no certificate"),
+        (None, "other.example.com", NOW, "is for other domains"),
+        (None, "up.example.com", LIVES["ends"], "has expired"),
+        (None, "up.example.com", NOW, "is for another key"),
+    ],
+)
+def test_of_an_authority_only_the_certificate_that_was_asked_for_is_taken(
+    chain: bytes | None, domain: str, now: datetime, words: str
+) -> None:
+    signer = OWN if words == "is for another key" else KEYS[0]
+    request = x509.load_pem_x509_csr(request_of("up.example.com", key=signer).encode())
+    leaf = chain or made(0, **PLAIN).public_bytes(Encoding.DER)
+    with pytest.raises(AuthorityRefused, match=re.escape(words)) as raised:
+        check_issued(Chain(leaf, ()), request.public_bytes(Encoding.DER), [domain], moment_of(now))
+    assert raised.value.code == CA_REFUSED

@@ -124,7 +124,7 @@ https://2130706433 https://0x7f000001 https://0x7f.1 https://0177.0.0.1 https://
 https://[::1] https://[::ffff:127.0.0.1] https://[::127.0.0.1] https://[64:ff9b::a9fe:a9fe]
 https://[64:ff9b:1::7f00:1] https://[2002:7f00:1::] https://[2001:0:7f00:1::1] https://100.64.0.1
 https://10.0.0.1 https://169.254.169.254/latest/meta-data/ https://224.0.0.1 https://[ff02::1]
-https://[fe80::1%25eth0] https://[fe80::1%eth0] https://[fec0::1] https://[fd00::1]
+https://[::1::1] https://[fe80::1%25eth0] https://[fe80::1%eth0] https://[fec0::1] https://[fd00::1]
 https://①②⑦.⓪.⓪.①
 
 https://user:secret@things.example.com https://user@things.example.com

@@ -5,15 +5,18 @@ from __future__ import annotations
 import asyncio
 import errno
 import fcntl
+import os
 import subprocess
 import sys
 import time
 from collections import Counter
 from dataclasses import replace
 from datetime import timedelta
+from errno import ENOSPC
 from itertools import pairwise
 from pathlib import Path
 from typing import Final
+from unittest.mock import AsyncMock, Mock
 
 import pytest
 
@@ -113,6 +116,43 @@ def test_an_authority_that_fails_is_asked_ever_more_seldom_and_told_of(
     assert authority.counted == {"tls.order.failed": 10}
     assert "allows other authorities only; add this one" in caplog.text
     assert "clients refuse what is served until then" in caplog.text
+
+
+def test_an_order_that_fails_unexpectedly_is_told_and_tried_again(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    authority = Authority(tmp_path, ValueError("odd"), None)
+    assert authority.run()[0] == pytest.approx(FIRST_DELAY)
+    assert authority.counted == {"tls.order.failed": 1, "tls.order.succeeded": 1}
+    assert "the order of a certificate failed" in caplog.text
+
+
+async def test_of_the_processes_of_a_machine_one_orders_at_a_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names, directory = (NAME,), Directory(DIRECTORY, "SETTING")
+    wanted = orders.CertificateOrder(names, directory, tmp_path)
+    prepare(tmp_path, NAME, time.time())
+    asked = AsyncMock(side_effect=AcmeUnreachable("away"))
+    monkeypatch.setattr(orders, "order", asked)
+    with orders._alone(tmp_path), pytest.raises(AcmeUnreachable, match="another process"):
+        await orders._obtain(wanted)
+    asked.assert_not_awaited()
+    with pytest.raises(AcmeUnreachable, match="away"):
+        await orders._obtain(wanted)
+    asked.assert_awaited_once()
+
+
+def test_a_key_that_cannot_be_written_leaves_the_one_before_and_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "key.pem"
+    replace_file(path, b"before")
+    monkeypatch.setattr(os, "fsync", Mock(side_effect=OSError(ENOSPC, "no space left")))
+    with pytest.raises(OSError, match="no space left"):
+        replace_file(path, b"after")
+    assert {each.name: each.read_bytes() for each in tmp_path.iterdir()} == {"key.pem": b"before"}
+    assert path.stat().st_mode & 0o777 == 0o600
 
 
 def test_a_restart_does_not_end_the_pause_but_other_names_do(

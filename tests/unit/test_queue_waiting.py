@@ -91,3 +91,12 @@ async def test_what_one_may_no_longer_have_wakes_the_next() -> None:
     with pytest.raises(AccessDenied):
         await former
     assert await other == ["a"]
+
+
+async def test_a_commit_that_may_have_sent_anything_wakes_all_who_wait() -> None:
+    queue = Messages()
+    waits = [asyncio.ensure_future(queue.lease()) for _ in range(2)]
+    await asyncio.sleep(0.01)
+    queue.waiting += ["a", "b"]
+    queue.consumers.notify_all()
+    assert sorted(await asyncio.gather(*waits)) == [["a"], ["b"]]

@@ -118,6 +118,18 @@ _REFUSED: Final[dict[str, Callable[[], object]]] = {
     "a trailer after the signature of the trailers": lambda: _signed(
         _SIGNED[:-2] + b"x-amz-checksum-crc32:AAAAAA==\r\n\r\n"
     ),
+    "a trailer that is no field": lambda: _unsigned(
+        _UNSIGNED.replace(_TRAILER.encode() + b":", b"\xa0 ")
+    ),
+    "a signed trailer after the signature of the trailers": lambda: _decode(
+        _SIGNED[:-2] + b"x-amz-checksum-sha1:AAAA\r\n\r\n",
+        11,
+        seed=_SEED,
+        trailers=(_TRAILER, "x-amz-checksum-sha1"),
+    ),
+    "a signature of no trailers": lambda: _decode(
+        _SIGNED.replace(f"{_TRAILER}:sOO8/Q==\r\n".encode(), b""), 11, seed=_SEED
+    ),
     "a trailer that nobody named": lambda: _decode(_UNSIGNED, 11),
     "no trailer though one was named": lambda: _decode(
         framed([b"hello world"], None), 11, trailers=(_TRAILER,)

@@ -14,8 +14,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cloudcore.storage.cors import CorsRule, find_rule, preflight_headers, requested_headers
-from cloudcore.storage.multipart import GivenPart
+from cloudcore.storage.cors import (
+    CorsRule,
+    find_rule,
+    preflight_headers,
+    requested_headers,
+)
+from cloudcore.storage.multipart import MAX_PARTS, GivenPart
 from cloudcore.storage.s3 import answers, documents
 from cloudcore.storage.s3.documents import (
     ELEMENTS_OF_ENTRY,
@@ -128,6 +133,23 @@ def test_a_document_is_refused_at_its_first_excess(inside: bytes) -> None:
     """It need not be complete: so what would follow costs nothing."""
     with pytest.raises(S3Error) as caught:
         documents.expect_deletion().reader.feed(b"<Delete>" + inside)
+    assert caught.value.code == "MalformedXML"
+
+
+def test_a_document_has_at_most_so_many_entries_and_each_text_once() -> None:
+    part = b"<Part><PartNumber>1</PartNumber><ETag>a</ETag></Part>"
+    reader = documents.expect_completion().reader
+    reader.feed(b"<CompleteMultipartUpload><Other/>" + part * MAX_PARTS)
+    with pytest.raises(S3Error) as caught:
+        reader.feed(part)
+    assert caught.value.code == "MalformedXML"
+    for rules in (b"", b"<CORSRule/>" * (documents.MAX_RULES + 1)):
+        with pytest.raises(S3Error) as caught:
+            documents.read_cors(b"<CORSConfiguration>" + rules + b"</CORSConfiguration>")
+        assert caught.value.code == "MalformedXML"
+    assert documents.read_texts(b"<A><B><C>1</C></B><C>2</C></A>", "A") == {"B/C": "1", "C": "2"}
+    with pytest.raises(S3Error) as caught:
+        documents.read_texts(b"<A><B>1</B><B>2</B></A>", "A")
     assert caught.value.code == "MalformedXML"
 
 
@@ -332,6 +354,8 @@ def test_a_preflight_is_told_what_it_may() -> None:
     assert found["access-control-allow-headers"] == "x-a"
     assert found["access-control-max-age"] == "60"
     assert found["access-control-expose-headers"] == "etag"
+    plain = dict(preflight_headers(RULES[1], "https://a.example", []))
+    assert plain.keys() == {"access-control-allow-origin", "access-control-allow-methods", "vary"}
 
 
 _DOCUMENTS: list[Callable[[bytes], object]] = [

@@ -8,15 +8,23 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from itertools import pairwise
 from typing import Any
+from unittest.mock import AsyncMock
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from cloudcore.storage.s3.errors import S3Error
-from cloudcore.storage.s3.forms import MAX_FORM_BYTES, FileDecoder, FormReader, PostForm, is_form
+from cloudcore.storage.s3.forms import (
+    MAX_FORM_BYTES,
+    FileDecoder,
+    FormReader,
+    PostForm,
+    is_form,
+    read_form,
+)
 from cloudcore.storage.s3.post_calls import PostPolicy, read_policy
-from tests.s3_forms import BOUNDARY, form_body
+from tests.s3_forms import BOUNDARY, CONTENT_TYPE, form_body
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 LATER = "2026-01-01T00:00:01.000Z"
@@ -86,6 +94,8 @@ def test_no_body_is_a_failure_of_the_server(body: bytes, cuts: list[int]) -> Non
         (f'--{BOUNDARY}\r\nContent-Disposition: form-data; name="a"\r\n\r\n\xff'.encode("latin-1")
          + f"\r\n--{BOUNDARY}--".encode(), "InvalidArgument"),
         (form_body({}, b"").replace(b'"file"', b'"files"'), "InvalidArgument"),
+        (form_body({}, b"").replace(b'name="file"', b'named="file"'), "MalformedPOSTRequest"),
+        (form_body({}, b"").replace(b'"a.txt"', b'"\xff"'), "MalformedPOSTRequest"),
     ],
 )  # fmt: skip
 def test_what_is_no_form_is_refused(body: bytes, code: str) -> None:
@@ -101,6 +111,34 @@ def test_a_file_must_end() -> None:
     for cut in (body[:-4], body[:-20], body.replace(b"--\r\n", b"xx\r\n")):
         with pytest.raises(S3Error, match="well-formed"):
             _file(cut, form, [])
+
+
+@pytest.mark.parametrize("parameters", ["", "; charset=a", '; boundary=""', "; boundary=a b"])
+async def test_a_form_without_a_boundary_is_refused_unread(parameters: str) -> None:
+    receive = AsyncMock()
+    with pytest.raises(S3Error) as caught:
+        await read_form({}, receive, f"multipart/form-data{parameters}")
+    assert caught.value.code == "MalformedPOSTRequest"
+    receive.assert_not_awaited()
+
+
+@pytest.mark.parametrize(
+    ("end", "code"),
+    [
+        ({"type": "http.disconnect"}, "IncompleteBody"),
+        ({"type": "http.request", "more_body": False}, "InvalidArgument"),
+    ],
+)
+async def test_a_form_that_ends_before_its_file_is_refused(
+    end: dict[str, object], code: str
+) -> None:
+    begun = form_body({"key": "a"}, b"").partition(b"\r\n\r\na\r\n")[0]
+    receive = AsyncMock(
+        side_effect=[{"type": "http.request", "body": begun, "more_body": True}, end]
+    )
+    with pytest.raises(S3Error) as caught:
+        await read_form({}, receive, CONTENT_TYPE)
+    assert caught.value.code == code
 
 
 def test_the_type_of_a_form_is_told() -> None:

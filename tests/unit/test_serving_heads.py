@@ -14,7 +14,9 @@ from cloudcore.serving.asgi import Message, Receive, Scope, Send
 from cloudcore.serving.bodies.framing import BodyFraming, ChunkedBody, CountedBody
 from cloudcore.serving.bodies.request_body import PIECE_BYTES, SocketBody
 from cloudcore.serving.dispatch import Dispatcher, new_request_id
-from cloudcore.serving.http.head import HeadError, HeadReader, RequestHead
+from cloudcore.serving.http import response
+from cloudcore.serving.http.head import HeadError, HeadReader, RequestHead, interpret
+from cloudcore.serving.http.response import HeaderNames, read_fields
 from cloudcore.serving.limits import ServerLimits
 from cloudcore.serving.planes import PLAIN, Plane, Planes
 from registry.composition.planes import dispatcher as registry_dispatcher
@@ -93,6 +95,46 @@ def test_a_head_in_a_log_has_neither_fields_nor_a_query() -> None:
 )
 def test_persistence(head: bytes, keep_alive: bool) -> None:
     assert one(head).traits.keep_alive is keep_alive
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ([(b"content-length", b"2"), (b"transfer-encoding", b"chunked")], "both Content-Length"),
+        *(([(b"content-length", each)], "malformed") for each in (b"+2", b"2, 2", b"", b"0x2")),
+    ],
+)
+def test_a_body_has_one_length_whatever_the_parser_lets_through(
+    fields: list[tuple[bytes, bytes]], words: str
+) -> None:
+    with pytest.raises(HeadError, match=words) as refused:
+        interpret("1.1", [(b"host", b"a"), *fields])
+    assert refused.value.status == 400
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        (b"x a", b"b"),
+        (b"x:", b"b"),
+        (b"x", b"b\r\nc: d"),
+        (b"content-length", b"-1"),
+        (b"content-length", b"1, 1"),
+    ],
+)
+def test_no_header_of_an_answer_begins_another_line_or_length(name: bytes, value: bytes) -> None:
+    with pytest.raises(ValueError, match=r"header|content-length"):
+        read_fields([(b"x-a", b"b"), (name, value)], HeaderNames())
+
+
+def test_an_answer_can_end_its_connection_and_few_names_are_remembered(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(response, "MAX_KNOWN_NAMES", 1)
+    names = HeaderNames()
+    headers = [(b"x-a", b"b"), (b"X-B", b"c"), (b"Connection", b"Close"), (b"Content-Length", b"2")]
+    assert read_fields(headers, names) == (b"x-a: b\r\nX-B: c\r\n", 2, True)
+    assert list(names) == [b"x-a"]
 
 
 def test_an_empty_list_of_expectations_expects_nothing() -> None:

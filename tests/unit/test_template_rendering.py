@@ -48,6 +48,7 @@ def test_conditions_loops_filters_and_arithmetic() -> None:
         "{% for key, value in order.notes|dictsort %} {{ key }}={{ value|join('+') }}{% endfor %}"
         "{% if note is defined %}{{ note }}{% endif %}{{ greeting|default(' Bye') }}"
     )
+    assert rendered("{{ a[1] }}{{ a[0].b }}", a=[{"b": 2}, 1]) == "12"
     items = [{"name": "tea", "count": 2, "price": 1.25}, {"name": "no", "count": 0, "price": 1}]
     order = {"items": items, "notes": {"b": ["x", "y"], "a": []}}
     assert rendered(source, order=order) == "1. TEA: 2.5 a= b=x+y Bye"
@@ -121,6 +122,7 @@ def test_a_subject_is_not_empty_and_not_longer_than_a_line() -> None:
         ("{{ '\\ud800' }}", 1),
         ("{{ " + "9" * 5000 + " }}", 1),
         ("{{ a|round(1e999) }}", 1),
+        ("{{ 9223372036854775808 }}", 1),
         ("{{ " + "(" * 3000 + " }}", 1),
         ("{{ a" + ".a" * 60 + " }}", 1),
         ("{% if a %}" * 2000, 1),

@@ -169,15 +169,16 @@ def _talk(child: subprocess.Popen[bytes], task: AcmeTask, publish: Publish) -> C
     """Send the child its task, publish the proofs that it sends, and return its last message."""
     assert child.stdin is not None
     assert child.stdout is not None
-    with child.stdin as telling, child.stdout as hearing:
-        try:
+    # Closing a pipe to an ended child raises too, if an unsent line is still buffered.
+    try:
+        with child.stdin as telling, child.stdout as hearing:
             write_message(telling, task)
             while (said := read_message(hearing, ChildMessage)).proofs is not None:
                 publish(said.proofs)
                 write_message(telling, PUBLISHED)
-        except (BrokenPipeError, EOFError):
-            return ChildMessage(unreachable="the process that asks ended in the middle")
-        return said
+            return said
+    except (BrokenPipeError, EOFError):
+        return ChildMessage(unreachable="the process that asks ended in the middle")
 
 
 def write_message(pipe: IO[bytes], message: object) -> None:

@@ -128,18 +128,20 @@ class BaseBackups:
             readable={Path(unpacking.__file__): script, **_interpreter()},
             writable={into: "/data"},
         )
+        parts = bucket_files.read(self.storage, bucket, _key(target, label, "tar.gz"))
         try:
+            # First, as a sandbox that is killed while it starts may not end.
+            part = await anext(parts, None)
             async with started(
                 unpack, stdin=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT
             ) as process:
                 assert process.stdin is not None
                 assert process.stdout is not None
                 with suppress(BrokenPipeError, ConnectionResetError):  # the output says why
-                    async for part in bucket_files.read(
-                        self.storage, bucket, _key(target, label, "tar.gz")
-                    ):
+                    while part is not None:
                         process.stdin.write(part)
                         await process.stdin.drain()
+                        part = await anext(parts, None)
                 process.stdin.close()
                 with suppress(BrokenPipeError, ConnectionResetError):
                     await process.stdin.wait_closed()
