@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
+import signal
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, asynccontextmanager, suppress
@@ -38,6 +39,8 @@ _SYSTEM: Final = ("/bin", "/sbin", "/lib", "/lib64")
 _SCRATCH_MB: Final = 64
 _ENVIRONMENT: Final = {"PATH": "/usr/bin:/bin", "LC_ALL": "C.UTF-8", "HOME": "/", "TZ": "UTC"}
 _PORTS: Final = 65_536
+_END_SECONDS: Final = 5
+"""Maximum wait for the end of a killed program."""
 User = tuple[int, int] | None
 """User and group id of a server. None if the service is not root: then it runs as the service."""
 
@@ -213,15 +216,20 @@ async def started(
             env={},
             limit=_LIMIT,
             pass_fds=(*wanted.pass_fds, *files.values(), words),
+            start_new_session=True,
         )
     try:
         yield process
     except ValueError as error:  # of `readline`
         raise BackupFailed(f"{Path(wanted.argv[0]).name} said what is no line of text") from error
     finally:
-        with suppress(ProcessLookupError):
-            process.kill()
-        await process.wait()
+        if process.returncode is None:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+        # What bwrap was just about to start may outlive it and hold the pipes, which `wait` awaits.
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_END_SECONDS):
+                await process.wait()
 
 
 def _in_memory(opened: ExitStack, content: bytes) -> int:
