@@ -219,8 +219,9 @@ async def test_programs_sign_in_and_out_and_wrong_secrets_are_counted(served: Se
     assert (refused["times"], refused["principal"]) == (3, crn)
     for _ in range(2):  # the second ends nothing
         await served.submit("/v1/oauth/revoke", f"token={answer.json()['access_token']}")
-    (ended,) = await events(served, acme, action="iam:SignOut")
-    assert (ended["principal"], ended["details"]) == (crn, {"ended": "token"})
+    told = await events(served, acme, action="iam:SignOut")
+    (ended,) = [each for each in told if each["principal"] == crn]
+    assert ended["details"] == {"ended": "token"}
     assert answer.json()["access_token"] not in json.dumps(await events(served, acme, limit=200))
 
 
@@ -283,11 +284,9 @@ async def test_the_end_of_a_login_of_a_role_is_told_once(served: Served) -> None
     login = made.json()["password"]
     for _ in range(2):  # the second ends nothing
         await served.submit("/v1/oauth/revoke", f"token={login}")
-    (ended,) = await events(served, acme, action="iam:SignOut")
-    assert (ended["principal"], ended["details"]["ended"]) == (
-        iam_crn(acme.account_id, "role", "admin"),
-        "login",
-    )
+    told = await events(served, acme, action="iam:SignOut")
+    (ended,) = [each for each in told if each["details"]["ended"] == "login"]
+    assert ended["principal"] == iam_crn(acme.account_id, "role", "admin")
     assert login not in json.dumps(ended)
     assert (await served.ask("GET", "/v1/roles", token=session)).status_code == 200
 
