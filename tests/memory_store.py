@@ -254,7 +254,7 @@ class MemoryFiles:
         """Return the noted generation, or None."""
         return self._generation
 
-    def note_generation(self, generation: str) -> None:
+    def save_generation(self, generation: str) -> None:
         """Note the generation of the database."""
         self._generation = generation
 

@@ -52,6 +52,6 @@ def is_exponent(e: int) -> bool:
     return e > 1 and e % 2 == 1 and e.bit_length() <= MOST_EXPONENT_BITS
 
 
-def is_light(modulus_bits: int, e: int) -> bool:
+def is_cheap_to_verify(modulus_bits: int, e: int) -> bool:
     """Return True if verifying a signature with this public key takes less than a millisecond."""
     return modulus_bits <= MOST_BITS and is_exponent(e)

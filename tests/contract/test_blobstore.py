@@ -375,7 +375,7 @@ async def test_only_canonical_ids_are_taken(store: BlobStore) -> None:
 async def test_the_last_generation_is_kept(store: BlobStore) -> None:
     assert await store.generation() is None
     for each in (new_id(), new_id()):
-        await store.note_generation(each)
+        await store.save_generation(each)
         assert await store.generation() == each
 
 

@@ -81,7 +81,7 @@ class SteppingStore:
             *("open", "open_staged", "open_stored", "check", "check_cached"),
             *("resumable", "check_room", "partitions", "scan_alone"),
             *("list_objects", "list_ids", "list_staged", "list_orphans"),
-            *("generation", "note_generation", "delete", "delete_orphan"),
+            *("generation", "save_generation", "delete", "delete_orphan"),
         }
     )
 

@@ -275,13 +275,13 @@ def test_a_generation_is_noted_whole_or_not_at_all(tmp_path: Path, is_after: boo
 
         root = tmp_path / str(number)
         with closing(DiskFiles(root)) as store:
-            store.note_generation(OLD)
+            store.save_generation(OLD)
             try:
                 with watched(step), disk_errors():
-                    store.note_generation(NEW)
+                    store.save_generation(NEW)
             except Crash:
                 assert store.generation() in (OLD, NEW)
-                store.note_generation(OLD)
+                store.save_generation(OLD)
                 assert store.generation() == OLD
             else:
                 assert store.generation() == NEW

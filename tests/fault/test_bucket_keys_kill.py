@@ -69,12 +69,12 @@ async def test_a_shredding_that_is_killed_at_each_step_goes_on(
         await world.kms.delete(key)
         for step in SHRED_STEPS:
             await asyncio.to_thread(let_die, WORKER, "shred", metadata_url, str(folder), step)
-            closed = await world.database.read(piece_keys.list_closed, 100)
+            closed = await world.database.read(piece_keys.list_under_deleted_key, 100)
             shredded = PORTION if step == "between two batches" else 0
             assert len(closed) == len(NAMES) - shredded, step
             assert await world.get(other, "kept") == LARGE
         await shred_deleted_keys(world.needs)
-        assert not await world.database.read(piece_keys.list_closed, 1)
+        assert not await world.database.read(piece_keys.list_under_deleted_key, 1)
         assert list(await world.files()) == [kept.id]
         for name in NAMES:
             with pytest.raises(KeyDeleted):

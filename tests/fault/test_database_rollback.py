@@ -121,10 +121,10 @@ async def test_two_processes_that_start_for_the_first_time_tell_nothing(
                 looked.set()
             return found
 
-        async def note_generation(self, generation: str) -> None:
+        async def save_generation(self, generation: str) -> None:
             committed.set()
             await looked.wait()
-            await super().note_generation(generation)
+            await super().save_generation(generation)
 
     store = Slow()
     async with open_registry(database_url, store) as registry:

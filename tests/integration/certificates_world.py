@@ -126,7 +126,7 @@ class World:
         """Let some seconds pass, run the chores, and the jobs until none is due."""
         served, needs = self.served, self.needs
         served.clock.now += int(after * MICROSECONDS)
-        await chores.note_ends(needs)
+        await chores.record_expiries(needs)
         await chores.renew_due(needs)
         await run_due(served.database, list(CERTIFICATE.runtime.job_kinds(needs)), served.clock)
 

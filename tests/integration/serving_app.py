@@ -30,9 +30,9 @@ from cloudcore.serving.asgi import (
     Receive,
     Scope,
     Send,
-    from_body_start,
-    read_few,
+    read_small_body,
     receive_into,
+    replay_body_start,
 )
 from cloudcore.serving.dispatch import Application
 from cloudcore.serving.http.protocol import HttpProtocol
@@ -113,9 +113,9 @@ class SampleApplication:
 
     async def get_again(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Read the start of a body, then have all of it moved, once as much as is sent is here."""
-        begun = await read_few(receive, 4)
+        begun = await read_small_body(receive, 4)
         assert isinstance(begun, BodyStart)
-        scope, receive = from_body_start(scope, receive, begun)
+        scope, receive = replay_body_start(scope, receive, begun)
         cycle = scope["extensions"]["entrepot.held_body"]
         self.started.set()
         while not (cycle.body.framing.complete or cycle.body.failure):  # noqa: ASYNC110

@@ -179,7 +179,7 @@ def test_nothing_is_sealed_beside_a_database_that_went_back(
     plain: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with closing(FilesystemStore(Path(plain) / "blobs")) as store:
-        asyncio.run(store.note_generation(uuid7()))
+        asyncio.run(store.save_generation(uuid7()))
     assert main(["seal", "--data", plain]) == 1
     words = "nothing is sealed: the database is older than the blobs"
     assert words in capsys.readouterr().err

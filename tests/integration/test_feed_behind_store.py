@@ -22,7 +22,7 @@ from registry.oci.digest import digest_of
 from registry.oci.reference import Name
 from registry.services.blobs.reading import open_blob, stat_blob
 from registry.services.pull_through.feed import Feed, FeedReader, Rewound, StagedFill
-from registry.services.pull_through.fill_or_follow import feed_blob
+from registry.services.pull_through.fill_or_follow import run_fill
 from tests.dripping_upstream import DrippingUpstream
 from tests.integration.fills_world import HANDLE, REPOSITORY, OpenFills, Worker, joined
 
@@ -43,7 +43,7 @@ async def reader_of(worker: Worker, feed: Feed) -> FeedReader:
 async def bring_the_rest(worker: Worker, feed: Feed) -> None:
     """Bring a blob, which is stored, to a feed that has followed another worker so far."""
     link = (await stat_blob(worker.ctx, NAME, DIGEST)).link
-    await feed_blob(worker.ctx, await worker.source(link, DIGEST), feed)
+    await run_fill(worker.ctx, await worker.source(link, DIGEST), feed)
 
 
 @asynccontextmanager

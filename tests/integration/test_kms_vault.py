@@ -99,8 +99,8 @@ class Machine:
             else:
                 self.keep(await kms.enable(key))
         else:
-            acts = [kms.rotate, kms.rotate, kms.disable, kms.schedule_deletion]
-            self.keep(await self.chance.choice(acts)(key))
+            commands = [kms.rotate, kms.rotate, kms.disable, kms.schedule_deletion]
+            self.keep(await self.chance.choice(commands)(key))
 
     async def wrap(self) -> None:
         key, aad = self.chance.choice(self.keys), self.chance.choice(AADS)
@@ -168,9 +168,9 @@ async def test_a_data_key_opens_only_as_it_was_wrapped(kms: KmsWorld) -> None:
         machine.keys.append(await kms.make(f"key-{len(machine.keys)}", account_id))
     for _ in range(5):
         await machine.wrap()
-    acts = [machine.wrap, machine.unwrap, machine.unwrap, machine.misuse, machine.change]
+    commands = [machine.wrap, machine.unwrap, machine.unwrap, machine.misuse, machine.change]
     for _ in range(times(STEPS)):
-        await machine.chance.choice(acts)()
+        await machine.chance.choice(commands)()
     if FACTOR >= 1:
         kinds = {name.partition(" ")[0] for name in machine.outcomes}
         assert kinds == {"account", "key", "aad", "bit", "end", "version"}, (seed, machine.outcomes)

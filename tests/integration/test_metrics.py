@@ -23,7 +23,7 @@ from cloudcore.serving.counters import Counters
 from cloudcore.serving.metrics import MetricsApplication
 from cloudcore.serving.request_record import RequestRecord
 from registry.backup.taking import BackupOptions, take_backup
-from registry.blobstore.backups import backup_times, noted_backup
+from registry.blobstore.backups import backup_times, recorded_backup
 from registry.composition.dev import DEV
 from registry.composition.main import Registry, application, prepare
 from registry.composition.metrics import APPLICATION_EVENTS, ChorePeriods, folders_of, measure
@@ -214,22 +214,22 @@ async def test_what_never_ends_is_measured(tmp_path: Path) -> None:
         running = "entrepot_backup_running_seconds"
         finished = "entrepot_backup_finished_timestamp_seconds"
         assert await measured("backup") == {running: 0}
-        with noted_backup(settings.blobs, clock) as complete:
+        with recorded_backup(settings.blobs, clock) as complete:
             clock.now += 7 * hour
             assert await measured("backup") == {running: 7 * 3600}
-            with noted_backup(settings.blobs, clock):  # another at the same time changes nothing
+            with recorded_backup(settings.blobs, clock):  # another at the same time changes nothing
                 assert await measured("backup") == {running: 7 * 3600}
             complete()
         ended = round(clock.now / MICROSECONDS)
         clock.now += hour
         assert await measured("backup") == {running: 0, finished: ended}
-        with suppress(KeyboardInterrupt), noted_backup(settings.blobs, clock):
+        with suppress(KeyboardInterrupt), recorded_backup(settings.blobs, clock):
             raise KeyboardInterrupt  # it ends before it is complete
         assert await measured("backup") == {running: 0, finished: ended}
 
 
 def test_a_note_that_cannot_be_written_stops_no_backup(tmp_path: Path) -> None:
-    with noted_backup(tmp_path / "absent") as complete:
+    with recorded_backup(tmp_path / "absent") as complete:
         complete()
     assert backup_times(tmp_path / "absent") == (None, None)
 

@@ -326,7 +326,7 @@ def test_processes_that_note_generations_at_once_raise_no_alarm(site: Site) -> N
 
     async def scenario(registry: Registry, store: FilesystemStore) -> None:
         class Dying(FilesystemStore):
-            async def note_generation(self, generation: str) -> None:
+            async def save_generation(self, generation: str) -> None:
                 raise OSError(generation)
 
         histories = [Generations(registry.ctx, store) for _ in range(8)]

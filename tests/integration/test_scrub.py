@@ -234,7 +234,7 @@ async def test_beside_a_database_that_went_back_no_blob_is_verified(
 ) -> None:
     await push_blob(registry, b"a blob")
     registry.clock.advance(31 * DAY)
-    await store.note_generation(registry.ctx.new_id())
+    await store.save_generation(registry.ctx.new_id())
     counted = Counted(registry, store)
     assert await counted.scrub.turn() == 0
     assert "no blob is verified: the database is older than the blobs" in caplog.text

@@ -414,7 +414,7 @@ async def test_beside_a_database_that_went_back_no_blob_is_sealed(
     keyed: KeyedRegistry, store: FilesystemStore, caplog: pytest.LogCaptureFixture
 ) -> None:
     await push_blob(keyed.registry, b"plain")
-    await store.note_generation(keyed.ctx.new_id())
+    await store.save_generation(keyed.ctx.new_id())
     turns = SealTurns(keyed.ctx, store, 1 << 40)
     assert await turns.turn() == 0
     assert "no blob is sealed: the database is older than the blobs" in caplog.text

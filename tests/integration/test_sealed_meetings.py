@@ -211,17 +211,17 @@ async def test_many_meet_at_once(world: SealedWorld) -> None:
     async def act() -> None:
         repository, other = chance.sample(["red", "blue"], 2)
         data = chance.choice(blobs)
-        acts = [
+        commands = [
             world.push(repository, data),
             world.mount(repository, data, other),
             pull(repository, data),
             world.age(data),
         ]
         chosen = chance.choice([0, 0, 1, 2, 3])
-        for number, each in enumerate(acts):
+        for number, each in enumerate(commands):
             if number != chosen:
                 each.close()
-        answer = await acts[chosen]
+        answer = await commands[chosen]
         assert answer is None or answer.status_code in (200, 201, 202, 404)
 
     for _ in range(12):

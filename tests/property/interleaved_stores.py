@@ -126,7 +126,7 @@ class SteppedStore:
             *("stage", "resume", "stage_copy", "resumable", "discard", "remove_duplicate"),
             *("list_objects", "list_ids", "list_staged", "list_orphans"),
             *("set_aside", "take_back", "delete", "delete_orphan"),
-            *("generation", "note_generation"),
+            *("generation", "save_generation"),
         }
     )
     PASSED_ON: Final = frozenset({"check_room", "partitions", "scan_alone"})

@@ -32,7 +32,7 @@ from cloudcore.certificate.checks import (
     check_upload,
 )
 from cloudcore.certificate.issuer import CA_REFUSED, AuthorityRefused, Chain
-from cloudcore.certificate.keys import is_light, is_sound, load_private_key
+from cloudcore.certificate.keys import is_cheap_to_verify, is_sound, load_private_key
 from cloudcore.errors import InvalidInput
 from cloudcore.key_pairs import PrivateKey, key_pem, new_private_key
 from cloudcore.wire import moment_of
@@ -231,12 +231,12 @@ PLAIN: Final[dict[str, Any]] = {**LIVES, "is_sha1": False, "is_authority": True}
 
 def test_issuers_whose_signatures_cost_much_are_refused() -> None:
     public = KEYS[0].public_key()
-    assert is_light(public)
-    assert is_light(ec.generate_private_key(ec.SECP521R1()).public_key())
+    assert is_cheap_to_verify(public)
+    assert is_cheap_to_verify(ec.generate_private_key(ec.SECP521R1()).public_key())
     modulus = public.public_numbers().n
-    assert not is_light(rsa.RSAPublicNumbers(2**40 + 1, modulus).public_key())
-    assert not is_light(rsa.RSAPublicNumbers(65537, 1 << 8192 | 1).public_key())
-    assert not is_light(dsa.generate_private_key(1024).public_key())
+    assert not is_cheap_to_verify(rsa.RSAPublicNumbers(2**40 + 1, modulus).public_key())
+    assert not is_cheap_to_verify(rsa.RSAPublicNumbers(65537, 1 << 8192 | 1).public_key())
+    assert not is_cheap_to_verify(dsa.generate_private_key(1024).public_key())
     leaf, issuer = pem(made(0, **PLAIN)), pem(made(1, **PLAIN))
     with pytest.raises(InvalidInput, match="more than 10 certificates"):
         check_upload(leaf, issuer * 11, key_pem(KEYS[0]).decode(), int(NOW.timestamp()) * 1_000_000)

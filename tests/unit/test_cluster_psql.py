@@ -68,7 +68,7 @@ def test_what_has_no_connection_yet_says_so() -> None:
 )
 def test_what_follows_two_dashes_is_psql_s_own(words: str, values: dict[str, Any]) -> None:
     parsed = make_parser().parse_args(["clusters", "psql", *words.split()])
-    (act,) = [each for each in COMMANDS[0].acts if each.verb == "psql"]
+    (act,) = [each for each in COMMANDS[0].commands if each.verb == "psql"]
     assert values_of(parsed, act.options) == values
 
 

@@ -26,7 +26,7 @@ class Client:
 
 def write_logs() -> None:
     run: Any = SimpleNamespace(path="/v1/instances/i", values={"tail": 9}, client=Client())
-    (logs,) = (each for each in INSTANCES.acts if each.verb == "logs")
+    (logs,) = (each for each in INSTANCES.commands if each.verb == "logs")
     assert logs.run is not None
     logs.run(run)
 

@@ -21,7 +21,7 @@ def changed(verb: str, record: dict[str, Any], **values: str) -> tuple[object, A
     """Run an act on a record; return what the act returns, and what is sent, or None."""
     run: Any = Mock(values=values, record=record, path="/v1/things/a")
     run.client.call.return_value = {"thing": record}
-    (act,) = (act for noun in COMMANDS for act in noun.acts if act.verb == verb)
+    (act,) = (act for noun in COMMANDS for act in noun.commands if act.verb == verb)
     assert act.run is not None
     returned = act.run(run)
     if not run.client.call.called:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from cloudcore.commands.invocation import Invocation
-from cloudcore.commands.nouns import Act, Cell, Deletion, Noun, Option, Record, argument
+from cloudcore.commands.nouns import Cell, Command, Deletion, Noun, Option, Record, argument
 
 
 def _expiry(method: Record) -> str:
@@ -78,8 +78,8 @@ INVOICES: Final = Noun(
     filters=(
         Option("status", "only those in this state", choices=("open", "paid", "failed", "void")),
     ),
-    acts=(
-        Act(
+    commands=(
+        Command(
             verb="pay",
             words="pay an open invoice now",
             path="pay",

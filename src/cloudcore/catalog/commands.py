@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Final
 
-from cloudcore.commands.nouns import Act, Noun
+from cloudcore.commands.nouns import Command, Noun
 
 CATALOG: Final = Noun(
     noun="catalog",
     words="regions and prices, for everyone",
     has_show=False,
-    acts=(
-        Act(
+    commands=(
+        Command(
             verb="regions",
             words="list the regions and the URLs of their services",
             path="/v1/regions",
@@ -20,7 +20,7 @@ CATALOG: Final = Noun(
             answer="regions",
             columns=("name", "display_name", "status", "endpoints"),
         ),
-        Act(
+        Command(
             verb="prices",
             words="list what the services cost",
             path="/v1/prices",

@@ -19,7 +19,7 @@ from cloudcore.certificate.issuer import CA_REFUSED, AuthorityRefused, Chain
 from cloudcore.certificate.keys import (
     UNREADABLE,
     algorithm_of,
-    is_light,
+    is_cheap_to_verify,
     is_sound,
     load_private_key,
     public_der,
@@ -56,7 +56,7 @@ def check_signing_request(
     try:
         request = x509.load_pem_x509_csr(text.encode())
         key = request.public_key()
-        algorithm = algorithm_of(key) if is_light(key) else None
+        algorithm = algorithm_of(key) if is_cheap_to_verify(key) else None
         digest = request.signature_hash_algorithm
         named = _names(request)
         is_own = algorithm is not None and request.is_signature_valid
@@ -234,7 +234,7 @@ def _check_order(certificates: list[x509.Certificate]) -> None:
 
 def _check_issuer_key(issuer: x509.Certificate, number: int) -> None:
     try:
-        is_usual = is_light(issuer.public_key())
+        is_usual = is_cheap_to_verify(issuer.public_key())
     except UNREADABLE:
         is_usual = False
     if not is_usual:

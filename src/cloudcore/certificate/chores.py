@@ -31,7 +31,7 @@ async def renew_due(needs: CertificateNeeds) -> None:
         after = found[-1][2]
 
 
-async def note_ends(needs: CertificateNeeds) -> None:
+async def record_expiries(needs: CertificateNeeds) -> None:
     """Record that active certificates have expired; warn about uploads that will expire soon.
 
     If several warnings are due at once, only the most urgent one is sent.

@@ -9,7 +9,7 @@ from tempfile import TemporaryFile
 from typing import Final
 
 from cloudcore.commands.invocation import Invocation
-from cloudcore.commands.nouns import Act, Cell, Deletion, Noun, Option, argument, method_act
+from cloudcore.commands.nouns import Cell, Command, Deletion, Noun, Option, argument, method_command
 from cloudcore.errors import InvalidInput
 
 _NAME: Final = argument("name", "1 to 63 of a-z 0-9 . _ -; fixed", metavar="NAME")
@@ -97,12 +97,12 @@ CERTIFICATE: Final = Noun(
         words="delete a certificate and its key; what was issued stays valid",
         question="Delete the certificate {name} and its key?",
     ),
-    acts=(
-        Act(
+    commands=(
+        Command(
             verb="upload",
             words="upload a certificate of another authority",
             path="upload",
-            is_of_all=True,
+            is_on_list=True,
             takes_key=True,
             options=(
                 _NAME,
@@ -114,43 +114,43 @@ CERTIFICATE: Final = Noun(
             answer="certificate",
             said="Uploaded {name}",
         ),
-        Act(
+        Command(
             verb="challenges",
             words="show what the owners of its domains publish in DNS, and what is wrong",
             run=_show_challenges,
         ),
-        method_act(
+        method_command(
             "recheck",
             "look at its domains now; try one anew that has failed",
             "certificate",
             "Checking {name}",
             path="challenges/recheck",
         ),
-        method_act(
+        method_command(
             "revoke",
             "revoke a certificate, so that nobody trusts it any more",
             "certificate",
             "Revoking {name}; 'entrepot certificates show {name}' says when it is",
         )._replace(question="Revoke the certificate {name}?"),
-        Act(
+        Command(
             verb="export-private-key",
             words="write a copy of a key that was made here to a new file; once per key",
             options=(argument("file", "- is the standard output", metavar="FILE"),),
             run=_export_private_key,
         ),
-        Act(
+        Command(
             verb="settings",
             words="show or change the account's settings of certificates",
-            is_of_all=True,
+            is_on_list=True,
             options=(
                 Option("private_key_export", "let keys that were made here be had", "boolean"),
             ),
             run=_settings,
         ),
-        Act(
+        Command(
             verb="authority",
             words="show the root of the install's own authority in PEM, for clients to trust",
-            is_of_all=True,
+            is_on_list=True,
             run=_show_root,
         ),
     ),

@@ -82,10 +82,10 @@ def load_private_key(text: bytes) -> PrivateKey | None:
     return key if isinstance(key, (ec.EllipticCurvePrivateKey, rsa.RSAPrivateKey)) else None
 
 
-def is_light(key: object) -> bool:
+def is_cheap_to_verify(key: object) -> bool:
     """Return True if verifying a signature with a public key is certain to be fast."""
     if isinstance(key, rsa.RSAPublicKey):
-        return key_pairs.is_light(key.key_size, key.public_numbers().e)
+        return key_pairs.is_cheap_to_verify(key.key_size, key.public_numbers().e)
     return isinstance(
         key, (ec.EllipticCurvePublicKey, ed25519.Ed25519PublicKey, ed448.Ed448PublicKey)
     )

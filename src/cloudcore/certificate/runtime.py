@@ -27,7 +27,7 @@ RUNTIME: Final[Runtime[CertificateNeeds]] = Runtime(
     job_kinds=lambda needs: (WORK.job_kind(needs),),
     schedule=scheduled(
         ("certificate.renewals", chores.EVERY_SECONDS, chores.renew_due),
-        ("certificate.expired", chores.EVERY_SECONDS, chores.note_ends),
+        ("certificate.expired", chores.EVERY_SECONDS, chores.record_expiries),
         (
             "certificate.revocation_lists",
             chores.LISTS_SECONDS,

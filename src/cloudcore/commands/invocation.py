@@ -42,7 +42,7 @@ class Invocation:
         options: Sequence[Option] = (),
         *,
         verb: str = "",
-        is_of_all: bool = False,
+        is_on_list: bool = False,
         written: str | None = None,
         caller: Caller | None = None,
     ) -> None:
@@ -50,7 +50,7 @@ class Invocation:
         self._options = options
         self._noun = noun
         self._parsed = parsed
-        self._is_of_all = is_of_all
+        self._is_of_all = is_on_list
         self._given = written
         self._caller = caller or noun.caller
         self._product: Product = parsed.product

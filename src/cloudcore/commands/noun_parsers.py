@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from cloudcore.command_failures import FAILED, Missing, Misuse, RequestRefused
 from cloudcore.commands.invocation import Invocation, one_of
-from cloudcore.commands.nouns import Act, Columns, Deletion, Naming, Noun, Record, Sentence
+from cloudcore.commands.nouns import Columns, Command, Deletion, Naming, Noun, Record, Sentence
 from cloudcore.commands.options import (
     add_options,
     document_of,
@@ -30,7 +30,7 @@ _T = TypeVar("_T")
 def _add_noun(commands: Verbs, noun: Noun) -> Verbs:
     verbs = add_noun(commands, noun.noun, noun.words)
     one = one_of(noun)
-    own = {each.verb for each in noun.acts}
+    own = {each.verb for each in noun.commands}
     if noun.columns and "list" not in own:
         words = f"list {noun.plural or noun.many.replace('_', ' ')}"
         listing = add_verb(verbs, "list", partial(_list, noun), words)
@@ -55,15 +55,15 @@ def _add_noun(commands: Verbs, noun: Noun) -> Verbs:
         _add_named(deletion, noun, is_needed=True)
         add_options(deletion, noun.delete.options)
         add_confirmation(deletion)
-    for act in noun.acts:
+    for act in noun.commands:
         _add_act(verbs, noun, act)
     return verbs
 
 
-def _add_act(verbs: Verbs, noun: Noun, act: Act) -> None:
+def _add_act(verbs: Verbs, noun: Noun, act: Command) -> None:
     parser = add_verb(verbs, act.verb, partial(_act, noun, act), act.words)
     if not act.path.startswith("/"):
-        (_add_parents if act.is_of_all else _add_named)(parser, noun)
+        (_add_parents if act.is_on_list else _add_named)(parser, noun)
     add_options(parser, act.options)
     _add_row_options(parser, act.columns, act.row_name, has_digests=act.has_digests)
     if act.secret is not None:
@@ -88,7 +88,7 @@ def _add_row_options(
 
 
 def _list(noun: Noun, parsed: argparse.Namespace) -> None:
-    run = Invocation(noun, parsed, noun.filters, verb="list", is_of_all=True)
+    run = Invocation(noun, parsed, noun.filters, verb="list", is_on_list=True)
     rows = run.client.rows(run.path, noun.many, run.values)
     run.show_rows(rows, noun.columns, noun.quiet or noun.name)
 
@@ -106,7 +106,7 @@ def _show(noun: Noun, parsed: argparse.Namespace) -> None:
 
 def _create(noun: Noun, parsed: argparse.Namespace) -> None:
     options = noun.create or ()
-    run = Invocation(noun, parsed, options, verb="create", is_of_all=True)
+    run = Invocation(noun, parsed, options, verb="create", is_on_list=True)
     path = run.path
     document, query = request_of(run.values, options)
     answer = _with_advice(noun, run, lambda: run.client.create(path, document, query))
@@ -144,18 +144,18 @@ def _delete(noun: Noun, deletion: Deletion, parsed: argparse.Namespace) -> None:
     run.say(_sentence_of(deletion.said, run, left or record), left)
 
 
-def _act(noun: Noun, act: Act, parsed: argparse.Namespace) -> int:
+def _act(noun: Noun, act: Command, parsed: argparse.Namespace) -> int:
     run = Invocation(
-        noun, parsed, act.options, verb=act.verb, is_of_all=act.is_of_all, caller=act.caller
+        noun, parsed, act.options, verb=act.verb, is_on_list=act.is_on_list, caller=act.caller
     )
     if act.question:
-        is_read = not (act.is_of_all or noun.is_named_in_path)
+        is_read = not (act.is_on_list or noun.is_named_in_path)
         known = run.record if is_read else _known(run)
         confirm(parsed, run.text(act.question, known))
     return _with_advice(noun, run, lambda: _carry_out(act, run, parsed))
 
 
-def _carry_out(act: Act, run: Invocation, parsed: argparse.Namespace) -> int:
+def _carry_out(act: Command, run: Invocation, parsed: argparse.Namespace) -> int:
     """Send the request of a command, or call its function; return the exit status."""
     if act.run is not None:
         return FAILED if act.run(run) is False else 0
@@ -180,7 +180,7 @@ def _carry_out(act: Act, run: Invocation, parsed: argparse.Namespace) -> int:
     return 0
 
 
-def _send(run: Invocation, act: Act, path: str) -> _Answer:
+def _send(run: Invocation, act: Command, path: str) -> _Answer:
     if act.method in ("GET", "DELETE"):
         return run.client.call(act.method, path, query=run.values)
     document, query = request_of(run.values, act.options)
@@ -274,7 +274,7 @@ class CommandTable(Commands):  # type: ignore[type-arg] # argparse has no type p
             if isinstance(each, Noun):
                 self.add_described(each)
             else:
-                _add_act(self, Noun(noun="", words=""), each._replace(is_of_all=True))
+                _add_act(self, Noun(noun="", words=""), each._replace(is_on_list=True))
 
     def add_described(self, noun: Noun) -> Verbs:
         """Add a noun with its described commands; return its subparsers, to add others."""

@@ -1,4 +1,4 @@
-"""Describe the commands of families: nouns (`Noun`), their commands (`Act`), options and columns.
+"""Describe commands: nouns (`Noun`), what can be done to them (`Command`), options and columns.
 
 A module of commands has a tuple ``COMMANDS`` of nouns; the command line is built from it.
 """
@@ -164,7 +164,7 @@ Naming = str | Callable[["Invocation", Record], str]
 """The name of a row, as other commands accept it: a field, or a function that returns the name."""
 
 
-class Act(NamedTuple):
+class Command(NamedTuple):
     """A command of a noun besides ``list``, ``show``, ``create``, ``update`` and ``delete``.
 
     The command sends its options as the body (of GET and DELETE, as the query), and prints the
@@ -175,12 +175,12 @@ class Act(NamedTuple):
     words: str
     """Help text."""
     path: str = ""
-    """The path below that of the resource, or of the list if `is_of_all`. A path from the root,
+    """The path below that of the resource, or of the list if `is_on_list`. A path from the root,
     such as ``/v1/actions``, is used alone: the command names no resource and no parent."""
     method: str = "POST"
     document: Mapping[str, Any] = {}
     """Fields of the body besides the options."""
-    is_of_all: bool = False
+    is_on_list: bool = False
     """The command is for the whole list, and names no resource."""
     is_public: bool = False
     """The command needs no sign-in, and its `path` begins at the root; a GET uses a sign-in if
@@ -211,13 +211,13 @@ class Act(NamedTuple):
     """Returns the command's client, if it is not the noun's."""
 
 
-def method_act(verb: str, words: str, answer: str, said: str, *, path: str = "") -> Act:
+def method_command(verb: str, words: str, answer: str, said: str, *, path: str = "") -> Command:
     """Return a command that calls a custom method of a resource; the default `path` is `verb`.
 
     The request has no body and carries an ``Idempotency-Key``; `answer` is the field of the
     response that has the resource.
     """
-    return Act(verb, words, path or verb, takes_key=True, answer=answer, said=said)
+    return Command(verb, words, path or verb, takes_key=True, answer=answer, said=said)
 
 
 class Deletion(NamedTuple):
@@ -297,7 +297,7 @@ class Noun:
     """Advice after a CONFLICT, by verb. Names on the command line can be filled in, in braces."""
     missing: Mapping[str, Sentence] = field(default_factory=dict)
     """The explanation of a 404, by verb. Names on the command line can be filled in, in braces."""
-    acts: tuple[Act, ...] = ()
+    commands: tuple[Command, ...] = ()
 
     def __post_init__(self) -> None:
         many = self.many or self.noun.replace("-", "_")

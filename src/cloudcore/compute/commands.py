@@ -9,7 +9,7 @@ from typing import Final
 from urllib.parse import urlencode
 
 from cloudcore.commands.invocation import Invocation
-from cloudcore.commands.nouns import Act, Cell, Noun, Option
+from cloudcore.commands.nouns import Cell, Command, Noun, Option
 from cloudcore.compute.instance_pool import INSTANCE_POOL
 from cloudcore.resources.commands import noun_of
 
@@ -60,8 +60,8 @@ INSTANCES: Final = Noun(
         "started_at",
         "node",
     ),
-    acts=(
-        Act(
+    commands=(
+        Command(
             verb="logs",
             words="write what its program wrote: the last 10 MB",
             options=(Option("tail", "only so many bytes at the end", "count", is_query=True),),

@@ -11,7 +11,7 @@ from tempfile import TemporaryDirectory
 from typing import Final
 
 from cloudcore.commands.invocation import Invocation
-from cloudcore.commands.nouns import Act, Cell, Deletion, Noun, Option, Record, Secret, argument
+from cloudcore.commands.nouns import Cell, Command, Deletion, Noun, Option, Record, Secret, argument
 from cloudcore.databases.clusters.cluster import CLUSTER
 from cloudcore.errors import InvalidInput
 from cloudcore.resources.commands import noun_of
@@ -107,22 +107,22 @@ _NOUN: Final = noun_of(
     options=(),
     delete_words="delete a cluster with its data; those of one elsewhere stay",
     question="Delete the database cluster {name} and all its data?",
-    acts=(
-        Act("start", "start a cluster", "start", answer="cluster", said="Starting {name}"),
-        Act(
+    commands=(
+        Command("start", "start a cluster", "start", answer="cluster", said="Starting {name}"),
+        Command(
             "stop",
             "stop a cluster; its data stay",
             "stop",
             answer="cluster",
             said="Stopping {name}",
         ),
-        Act(
+        Command(
             "reset-password",
             "give the owner another password, and show it",
             run=_reset_password,
             secret=_PASSWORD,
         ),
-        Act(
+        Command(
             "change-credentials",
             "change the password of one elsewhere, which is asked for and tried first",
             options=(
@@ -132,7 +132,7 @@ _NOUN: Final = noun_of(
             ),
             run=_change_credentials,
         ),
-        Act(
+        Command(
             "psql",
             "run psql in it; the password is that of PGPASSWORD, or is asked for",
             options=(
@@ -144,7 +144,7 @@ _NOUN: Final = noun_of(
             ),
             run=_psql,
         ),
-        Act(
+        Command(
             "restore",
             "make a new cluster with what this one had: as a backup has it, or at a moment",
             "restore",
@@ -202,15 +202,15 @@ BACKUPS: Final = Noun(
         said="Deleting {id}",
         options=(Option("cascade", "delete the incremental ones that need it too", "flag"),),
     ),
-    acts=(
-        Act(
+    commands=(
+        Command(
             "verify",
             "restore a backup into a server of its own, and read all that it has",
             "verify",
             answer="backup",
             said="Verifying {id}; its VERIFIED shows when that has succeeded",
         ),
-        Act(
+        Command(
             "restore",
             "make a new cluster with what a backup has",
             "restore",

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Final
 
 from cloudcore.commands.invocation import Invocation
-from cloudcore.commands.nouns import Act, Cell, Option, method_act
+from cloudcore.commands.nouns import Cell, Command, Option, method_command
 from cloudcore.email.dedicated_ip import DEDICATED_IP
 from cloudcore.email.resources import IP_POOL, MESSAGE, SENDING_IDENTITY, SUPPRESSION, TEMPLATE
 from cloudcore.resources.commands import noun_of
@@ -29,10 +29,10 @@ def _show_record(run: Invocation) -> bool:
     return not found["faults"]
 
 
-_SEND: Final = Act(
+_SEND: Final = Command(
     verb="send",
     words="send a message",
-    is_of_all=True,
+    is_on_list=True,
     takes_key=True,
     options=(
         Option("from", "who it is from: an address of a verified identity", is_required=True),
@@ -57,9 +57,11 @@ COMMANDS: Final = (
     noun_of(
         DEDICATED_IP,
         words="addresses that only this account sends mail from",
-        acts=(
-            method_act("pause", "accept no more mail for one", "dedicated_ip", "Paused {address}"),
-            method_act(
+        commands=(
+            method_command(
+                "pause", "accept no more mail for one", "dedicated_ip", "Paused {address}"
+            ),
+            method_command(
                 "resume", "go on with one that is paused", "dedicated_ip", "Resumed {address}"
             ),
         ),
@@ -68,9 +70,11 @@ COMMANDS: Final = (
         SENDING_IDENTITY,
         words="domains and addresses to send mail from",
         created="{value} is {status}; 'entrepot identities record {value}' says what it waits for",
-        acts=(
-            Act(verb="record", words="show the record that a domain publishes", run=_show_record),
-            method_act(
+        commands=(
+            Command(
+                verb="record", words="show the record that a domain publishes", run=_show_record
+            ),
+            method_command(
                 "verify",
                 "look for the record of a domain now, or send an address a new link",
                 "identity",
@@ -81,8 +85,8 @@ COMMANDS: Final = (
     noun_of(
         TEMPLATE,
         words="subjects and bodies of mail, with places for variables",
-        acts=(
-            Act(
+        commands=(
+            Command(
                 verb="preview",
                 words="show what a message would say",
                 path="preview",
@@ -96,7 +100,7 @@ COMMANDS: Final = (
         ),
     ),
     replace(
-        noun_of(MESSAGE, words="mail that was sent, and what became of it", acts=(_SEND,)),
+        noun_of(MESSAGE, words="mail that was sent, and what became of it", commands=(_SEND,)),
         create=None,
     ),
 )

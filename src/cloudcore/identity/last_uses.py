@@ -35,7 +35,7 @@ _NOTE: Final = {
 }
 
 
-def note_uses(tx: Connection, uses: Mapping[Used, int]) -> None:
+def record_uses(tx: Connection, uses: Mapping[Used, int]) -> None:
     """Store the last uses of rows; `uses` maps each to its time, rounded down to the hour."""
     # Sorted, so that two processes lock rows in the same order and never deadlock.
     for kind, note in _NOTE.items():
@@ -89,7 +89,7 @@ class LastUses:
         if not uses:
             return
         try:
-            await self._database.write_relaxed(note_uses, uses)
+            await self._database.write_relaxed(record_uses, uses)
         except BaseException:
             self._uses = uses | self._uses
             raise

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Final
 
 from cloudcore.commands.invocation import Invocation
-from cloudcore.commands.nouns import Deletion, Noun, Option, Record, method_act
+from cloudcore.commands.nouns import Deletion, Noun, Option, Record, method_command
 from cloudcore.kms.key import KEY
 from cloudcore.resources.commands import noun_of
 
@@ -23,9 +23,9 @@ KEYS: Final[Noun] = replace(
     noun_of(
         KEY,
         words="keys that encrypt what the account stores",
-        acts=(
-            method_act("enable", "let a key be used again", "key", "{name} is enabled"),
-            method_act(
+        commands=(
+            method_command("enable", "let a key be used again", "key", "{name} is enabled"),
+            method_command(
                 "disable",
                 "stop all use of a key: what it seals can be neither read nor written",
                 "key",
@@ -35,13 +35,13 @@ KEYS: Final[Noun] = replace(
                 question="Disable the key {name}? What it seals can be neither pulled nor pushed "
                 "then."
             ),
-            method_act(
+            method_command(
                 "rotate",
                 "give a key new material for what is sealed from now on; the old still opens",
                 "key",
                 "{name} has version {current_version}",
             ),
-            method_act(
+            method_command(
                 "cancel-deletion",
                 "cancel the deletion of a key, which is disabled then",
                 "key",

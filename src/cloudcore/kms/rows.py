@@ -155,7 +155,7 @@ keys_by_account: Final = measure_of(_COUNT_EACH)
 """Maps account id to its number of customer keys that are enabled or disabled."""
 
 
-def hold_key(tx: Connection, account_id: str, key_id: str) -> KeyState | None:
+def lock_key_shared(tx: Connection, account_id: str, key_id: str) -> KeyState | None:
     """Lock an account's key and return its state, or None if there is no such key.
 
     The state does not change until `tx` ends. The lock is shared: other transactions may have it.

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Final
 
 from cloudcore.commands.invocation import Invocation
-from cloudcore.commands.nouns import Act, Cell, Option
+from cloudcore.commands.nouns import Cell, Command, Option
 from cloudcore.loadbalancer.load_balancer import LOAD_BALANCER
 from cloudcore.resources.commands import noun_of
 
@@ -47,9 +47,11 @@ _NOUN: Final = noun_of(
     created="Creating {name} at {vip}; 'entrepot load-balancers show {name}' has its status",
     delete_words="tear a load balancer down",
     question="Tear the load balancer {name} down?",
-    acts=(
-        Act("targets", "show where connections go, and if all is well there", run=_show_targets),
-        Act("metrics", "show what it has served", "metrics", "GET", answer="metrics"),
+    commands=(
+        Command(
+            "targets", "show where connections go, and if all is well there", run=_show_targets
+        ),
+        Command("metrics", "show what it has served", "metrics", "GET", answer="metrics"),
     ),
 )
 assert _NOUN.create is not None

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final, get_args
 
 from cloudcore.commands.invocation import Invocation
-from cloudcore.commands.nouns import Act, Cell, Option, argument, method_act
+from cloudcore.commands.nouns import Cell, Command, Option, argument, method_command
 from cloudcore.network.driver import Direction, RuleProtocol
 from cloudcore.network.resources import (
     EGRESS_ONLY_GATEWAY,
@@ -91,13 +91,13 @@ COMMANDS: Final = (
     noun_of(
         ROUTE_TABLE,
         words="where the packets of subnets go",
-        acts=(
-            Act(
+        commands=(
+            Command(
                 verb="routes",
                 words="show the routes of one",
                 run=lambda run: run.show_rows(run.record["routes"], _ROUTES),
             ),
-            Act(
+            Command(
                 verb="add-route",
                 words="send packets to a network to a gateway",
                 options=(
@@ -106,7 +106,7 @@ COMMANDS: Final = (
                 ),
                 run=_add_route,
             ),
-            Act(
+            Command(
                 verb="remove-route",
                 words="take a route away",
                 options=(_DESTINATION,),
@@ -117,14 +117,14 @@ COMMANDS: Final = (
     noun_of(
         INTERNET_GATEWAY,
         words="uplinks of VPCs",
-        acts=(
-            method_act(
+        commands=(
+            method_command(
                 "attach",
                 "give a VPC its uplink",
                 "internet_gateway",
                 "Attached {name} to {vpc.name}",
             )._replace(options=(_VPC,)),
-            method_act(
+            method_command(
                 "detach", "take the uplink from its VPC", "internet_gateway", "Detached {name}"
             ),
         ),
@@ -133,14 +133,14 @@ COMMANDS: Final = (
     noun_of(
         SECURITY_GROUP,
         words="which flows may begin at instances and load balancers",
-        acts=(
-            Act(
+        commands=(
+            Command(
                 verb="rules",
                 words="show the rules of one",
                 run=lambda run: run.show_rows(run.record["rules"], _RULES),
             ),
-            Act(verb="allow", words="let flows begin", options=_RULE, run=_allow),
-            Act(
+            Command(verb="allow", words="let flows begin", options=_RULE, run=_allow),
+            Command(
                 verb="revoke",
                 words="take the rules away that have all that is given",
                 options=tuple(each._replace(is_required=False) for each in _RULE),

@@ -18,7 +18,7 @@ from cloudcore.network.needs import (
 )
 from cloudcore.network.resources import VPC, EgressOnlyGateway, InternetGateway, Vpc
 from cloudcore.network.rows import INTERNET_GATEWAYS as ROWS
-from cloudcore.network.workflow import removal_of, wake_vpc
+from cloudcore.network.workflow import change_vpc, removal_of
 from cloudcore.resources.methods import Methods, Referrer
 from cloudcore.resources.resource import Reference
 from cloudcore.resources.routes import custom_method
@@ -55,7 +55,7 @@ def _uplink(
     if old is not None:  # only its description or tags have changed
         return new
     of = (new.account_id, new.vpc.id)
-    wake_vpc(tx, *of, new.created_at)
+    change_vpc(tx, *of, new.created_at)
     if not rows.of_vpc(tx, ROWS, *of):
         words = f"attach an internet gateway to the VPC {new.vpc.name} first, for the uplink"
         raise Conflict(words, reason="no_internet_gateway", vpc=new.vpc.name)
@@ -133,7 +133,7 @@ def attach(
         raise Conflict(words, reason="attached", vpc=old.vpc.name)
     if rows.VPCS.hold(tx, vpc.account_id, vpc.id) is None:
         raise rows.VPCS.missing()
-    wake_vpc(tx, vpc.account_id, vpc.id, now)
+    change_vpc(tx, vpc.account_id, vpc.id, now)
     for other in rows.of_vpc(tx, ROWS, vpc.account_id, vpc.id):
         words = f"the VPC has the internet gateway {other.name}, and one is the most"
         raise Conflict(words, reason="has_one", internet_gateway=other.name)
@@ -155,7 +155,7 @@ def detach(
     if old.vpc is None:
         return old
     of = (old.account_id, old.vpc.id)
-    wake_vpc(tx, *of, now)
+    change_vpc(tx, *of, now)
     for other in rows.of_vpc(tx, rows.EGRESS_ONLY_GATEWAYS, *of):
         words = f"the egress-only gateway {other.name} has its uplink from it; delete that first"
         raise Conflict(words, reason="in_use", egress_only_gateway=other.name)

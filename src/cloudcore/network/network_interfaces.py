@@ -22,7 +22,7 @@ from cloudcore.errors import Conflict, invalid_field
 from cloudcore.network import rows
 from cloudcore.network.resources import MOST_GROUPS, SECURITY_GROUP, NetworkInterface, Subnet
 from cloudcore.network.rows import INTERFACES as ROWS
-from cloudcore.network.workflow import wake_vpc
+from cloudcore.network.workflow import change_vpc
 from cloudcore.ports import Port
 from cloudcore.resource_references import Authorize
 from cloudcore.resources.bodies import Composite
@@ -145,7 +145,7 @@ class Interfaces:
         rows.INTERFACES.add(tx, made)
         rows.set_memberships(tx, made.id, [each.id for each in groups])
         rows.INTERFACES.counted.emit_level(tx, account_id, use, now)
-        wake_vpc(tx, account_id, of.vpc.id, now)
+        change_vpc(tx, account_id, of.vpc.id, now)
         return made
 
     def release(self, tx: Connection, interface_id: str, now: int) -> None:
@@ -159,7 +159,7 @@ class Interfaces:
             of = rows.SUBNETS.lock(tx, found.account_id, found.subnet.id)
             position = _position(of, found.address_ipv4)
             tx.execute(_FREE, subnet_id=of.id, position=position, freed_at=now)
-        wake_vpc(tx, found.account_id, found.vpc.id, now)
+        change_vpc(tx, found.account_id, found.vpc.id, now)
 
     def set_groups(
         self, tx: Connection, interface_id: str, group_ids: Sequence[str], now: int
@@ -181,7 +181,7 @@ class Interfaces:
         changed = structs.replace(found, security_groups=groups, updated_at=now)
         rows.INTERFACES.save(tx, changed)
         rows.set_memberships(tx, found.id, [each.id for each in groups])
-        wake_vpc(tx, *of, now)
+        change_vpc(tx, *of, now)
 
 
 def _groups(

@@ -15,7 +15,7 @@ from cloudcore.network.needs import check_rules_of_part, with_checked_rules
 from cloudcore.network.ranges import lies_in, read_network
 from cloudcore.network.resources import MOST_ROUTES, RouteTable, StoredRoute
 from cloudcore.network.rows import ROUTE_TABLES as ROWS
-from cloudcore.network.workflow import wake_vpc
+from cloudcore.network.workflow import change_vpc
 from cloudcore.resources.bodies import Composite
 from cloudcore.resources.methods import Methods, Referrer
 from cloudcore.resources.resource import Reference
@@ -141,7 +141,7 @@ def _check(new: RouteTable, old: RouteTable | None, _now: int) -> RouteTable:
 def _before_save(tx: Connection, new: RouteTable, old: RouteTable | None) -> RouteTable:
     if old is not None and (new.routes, new.gateways) == (old.routes, old.gateways):
         return new
-    wake_vpc(tx, new.account_id, new.vpc.id, new.updated_at)
+    change_vpc(tx, new.account_id, new.vpc.id, new.updated_at)
     if old is None:
         vpc = rows.VPCS.get(tx, new.account_id, new.region, new.vpc.id)
         local = [each for each in (vpc.cidr_ipv4, vpc.cidr_ipv6) if each is not None]

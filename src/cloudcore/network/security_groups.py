@@ -21,7 +21,7 @@ from cloudcore.network.resources import (
     StoredRule,
 )
 from cloudcore.network.rows import SECURITY_GROUPS as ROWS
-from cloudcore.network.workflow import removal_of, wake_vpc
+from cloudcore.network.workflow import change_vpc, removal_of
 from cloudcore.resources.bodies import Composite
 from cloudcore.resources.methods import Methods
 from cloudcore.resources.resource import Reference
@@ -110,7 +110,7 @@ def _before_save(tx: Connection, new: SecurityGroup, old: SecurityGroup | None) 
             raise ROWS.missing()
         if found.vpc.id != new.vpc.id:
             raise invalid_field("rules", f"{found.name} is a group of another VPC", "other_vpc")
-    wake_vpc(tx, new.account_id, new.vpc.id, new.updated_at)
+    change_vpc(tx, new.account_id, new.vpc.id, new.updated_at)
     return new
 
 

@@ -16,7 +16,7 @@ from cloudcore.network.needs import check_rules_of_part, with_checked_rules
 from cloudcore.network.ranges import lies_in, overlap
 from cloudcore.network.resources import Subnet, check_subnet
 from cloudcore.network.rows import SUBNETS as ROWS
-from cloudcore.network.workflow import removal_of, wake_vpc
+from cloudcore.network.workflow import change_vpc, removal_of
 from cloudcore.resources.methods import Methods
 from cloudcore.resources.resource import Reference
 
@@ -27,11 +27,11 @@ _FORGET_FREE: Final = Statement(
 
 def _before_save(tx: Connection, new: Subnet, old: Subnet | None) -> Subnet:
     if old is None:
-        wake_vpc(tx, new.account_id, new.vpc.id, new.updated_at)
+        change_vpc(tx, new.account_id, new.vpc.id, new.updated_at)
         _check_networks(tx, new)
     new = structs.replace(new, route_table=_table(tx, new))
     if old is not None and new.route_table != old.route_table:
-        wake_vpc(tx, new.account_id, new.vpc.id, new.updated_at)
+        change_vpc(tx, new.account_id, new.vpc.id, new.updated_at)
     return new
 
 

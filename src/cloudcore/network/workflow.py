@@ -132,12 +132,12 @@ def removal_of(part: Rows[P]) -> Callable[[Connection, P, int], None]:
 
     def remove(tx: Connection, found: P, now: int) -> None:
         part.remove(tx, found, now)
-        wake_vpc(tx, found.account_id, found.vpc.id, now)
+        change_vpc(tx, found.account_id, found.vpc.id, now)
 
     return remove
 
 
-def wake_vpc(tx: Connection, account_id: str, vpc_id: str, now: int) -> None:
+def change_vpc(tx: Connection, account_id: str, vpc_id: str, now: int) -> None:
     """Count a change of a VPC, and wake the workflow that applies the change once `tx` commits.
 
     Until `tx` ends, this locks all of the VPC, so the next transaction that locks it sees the

@@ -5,7 +5,15 @@ from __future__ import annotations
 from typing import Final
 
 from cloudcore.commands.invocation import Invocation
-from cloudcore.commands.nouns import Act, Deletion, Noun, Option, Record, argument, method_act
+from cloudcore.commands.nouns import (
+    Command,
+    Deletion,
+    Noun,
+    Option,
+    Record,
+    argument,
+    method_command,
+)
 from cloudcore.notifications.topic import TOPIC
 from cloudcore.resources.commands import noun_of
 
@@ -30,8 +38,8 @@ TOPICS: Final = noun_of(
     created="Created {name}; 'entrepot subscriptions create {name}' says who is told",
     delete_words="delete a topic and its subscriptions",
     question="Delete the topic {name} and its subscriptions?",
-    acts=(
-        Act(
+    commands=(
+        Command(
             verb="publish",
             words="publish a message",
             path="messages",
@@ -96,20 +104,20 @@ SUBSCRIPTIONS: Final = Noun(
         question="Delete the subscription of {endpoint}?",
         said="Deleted the subscription {id}",
     ),
-    acts=(
-        Act(
+    commands=(
+        Command(
             verb="secret",
             words="show what signs the deliveries to a webhook",
             path="signing-secret",
             method="GET",
         ),
-        Act(
+        Command(
             verb="rotate-secret",
             words="make a new secret; the one before signs for 24 hours too",
             path="signing-secret/rotate",
             takes_key=True,
         ),
-        Act(
+        Command(
             verb="confirm",
             words="confirm a subscription by what its endpoint was sent",
             path="/v1/subscription-confirmations",
@@ -117,7 +125,7 @@ SUBSCRIPTIONS: Final = Noun(
             options=(argument("token", "the token, or the link that it is in", metavar="TOKEN"),),
             said="{endpoint} is {status}: it gets what is published to {topic_name}",
         ),
-        method_act(
+        method_command(
             "resend",
             "ask the endpoint again to confirm",
             "subscription",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from cloudcore.commands.invocation import Invocation
-from cloudcore.commands.nouns import Act, Cell, Option, argument
+from cloudcore.commands.nouns import Cell, Command, Option, argument
 from cloudcore.queue.queue import QUEUE
 from cloudcore.resources.commands import noun_of
 
@@ -47,8 +47,8 @@ QUEUES: Final = noun_of(
     created="Created {name}; 'entrepot queues send {name} TEXT' sends it a message",
     delete_words="delete a queue and its messages",
     question="Delete the queue {name} and its messages?",
-    acts=(
-        Act(
+    commands=(
+        Command(
             verb="send",
             words="send a message",
             path="messages",
@@ -61,7 +61,7 @@ QUEUES: Final = noun_of(
             answer="messages",
             columns=_SENT,
         ),
-        Act(
+        Command(
             verb="lease",
             words="lease messages, oldest first: nobody else gets them until the leases end",
             path="messages/lease",
@@ -73,14 +73,14 @@ QUEUES: Final = noun_of(
             answer="messages",
             columns=_MESSAGES,
         ),
-        Act(
+        Command(
             verb="ack",
             words="acknowledge leased messages, which deletes them",
             path="messages/acknowledge",
             options=(_LEASE_IDS,),
             run=lambda run: _for_each_lease(run, "acknowledge", "acknowledged", "Acknowledged"),
         ),
-        Act(
+        Command(
             verb="extend",
             words="let leases end later, or with 0 seconds give the messages back now",
             path="messages/extend",
@@ -90,7 +90,7 @@ QUEUES: Final = noun_of(
             ),
             run=lambda run: _for_each_lease(run, "extend", "extended", "Extended"),
         ),
-        Act(
+        Command(
             verb="purge",
             words="delete all messages of a queue",
             path="purge",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, get_args, get_origin
 
-from cloudcore.commands.nouns import Act, Cell, Deletion, Noun, Option, OptionKind
+from cloudcore.commands.nouns import Cell, Command, Deletion, Noun, Option, OptionKind
 from cloudcore.resource_names import with_article
 from cloudcore.resources.resource import Described, Resource, bare
 
@@ -20,7 +20,7 @@ def noun_of(
     options: tuple[Option, ...] = (),
     more_updates: tuple[Option, ...] = (),
     cells: tuple[Cell, ...] = (),
-    acts: tuple[Act, ...] = (),
+    commands: tuple[Command, ...] = (),
 ) -> Noun:
     """Return the noun for a resource's commands, from its description and the family's additions.
 
@@ -78,7 +78,7 @@ def noun_of(
         )
         if "delete" in has
         else None,
-        acts=acts,
+        commands=commands,
     )
 
 

@@ -1,9 +1,9 @@
 """Receive a request body, on our own server or any other ASGI server.
 
 Our server leaves a body in the socket until the application reads it, or a bulk thread moves it to
-a sink (`HeldBody`). On another server, `receive_into` uses ``receive()``. `read_few` reads a small
-body into memory. The start of a larger body goes back to the connection (`from_body_start`), so
-that `receive_into` moves the body in whole units, without another copy.
+a sink (`HeldBody`). On another server, `receive_into` uses ``receive()``. `read_small_body` reads a
+small body into memory. The start of a larger body goes back to the connection
+(`replay_body_start`), so that `receive_into` moves the body in whole units, without another copy.
 """
 
 from __future__ import annotations
@@ -149,7 +149,7 @@ class BodyStart(NamedTuple):
     """True if `data` is the whole body."""
 
 
-async def read_few(receive: Receive, limit: int) -> tuple[bytes, bool] | BodyStart:
+async def read_small_body(receive: Receive, limit: int) -> tuple[bytes, bool] | BodyStart:
     """Read a body of at most `limit` bytes; return (body, is_complete), or a larger body's start.
 
     A body is incomplete if the client has disconnected.
@@ -169,7 +169,7 @@ async def read_few(receive: Receive, limit: int) -> tuple[bytes, bool] | BodySta
             return BodyStart(data, is_complete) if size > limit else (data, True)
 
 
-def from_body_start(scope: Scope, receive: Receive, begun: BodyStart) -> tuple[Scope, Receive]:
+def replay_body_start(scope: Scope, receive: Receive, begun: BodyStart) -> tuple[Scope, Receive]:
     """Return a scope and a `receive` that yield the whole body again, from its start."""
     extensions = scope.get("extensions", {})
     held: HeldBody | None = extensions.get("entrepot.held_body")
@@ -179,7 +179,7 @@ def from_body_start(scope: Scope, receive: Receive, begun: BodyStart) -> tuple[S
     return _received_again(scope, receive, begun.data, is_complete=begun.is_complete)
 
 
-def from_whole_body(
+def replay_body(
     scope: Scope, receive: Receive, data: bytes, *, is_complete: bool
 ) -> tuple[Scope, Receive]:
     """Return a scope and a `receive` that yield again a body that was already read.

@@ -131,7 +131,7 @@ def usage_of_bucket(tx: Connection, account_id: str, bucket_id: str) -> Held:
     return _held(tx.row(_HELD, account_id=account_id, bucket_id=bucket_id))
 
 
-def held_by_each(tx: Connection, account_id: str, bucket_ids: Sequence[str]) -> dict[str, Held]:
+def usage_by_bucket(tx: Connection, account_id: str, bucket_ids: Sequence[str]) -> dict[str, Held]:
     """Map bucket id to usage; buckets that were always empty are absent."""
     rows = tx.rows(_HELD_EACH, account_id=account_id, ids=text_list(bucket_ids))
     return {row[0]: _held(row[1:]) for row in rows}

@@ -49,7 +49,7 @@ def bucket_crn_of(ctx: RequestContext, name: str) -> str:
     return BUCKET.crn(ctx.settings.region, account_of(ctx), name)
 
 
-async def found_bucket(ctx: RequestContext, name: str) -> Bucket:
+async def bucket_of_caller(ctx: RequestContext, name: str) -> Bucket:
     """Return a bucket of the caller's account, unauthorized: the handler authorizes each key.
 
     Raise `NoSuchBucket` if the account has no such bucket.
@@ -70,7 +70,7 @@ async def authorized_bucket(
     """
     crn = bucket_crn_of(ctx, name)
     ctx.authorize(crn if key is None else object_crn(crn, key), action=action)
-    return await found_bucket(ctx, name)
+    return await bucket_of_caller(ctx, name)
 
 
 def create_bucket(tx: Connection, bucket: Bucket) -> Bucket:

@@ -13,7 +13,7 @@ from urllib.parse import quote
 from uuid import uuid4
 
 from cloudcore.commands.invocation import Invocation
-from cloudcore.commands.nouns import Act, Cell, Deletion, Noun, Option, argument
+from cloudcore.commands.nouns import Cell, Command, Deletion, Noun, Option, argument
 from cloudcore.errors import InvalidInput
 from cloudcore.storage.bucket import DEFAULT_CONTENT_TYPE, key_bytes
 
@@ -125,8 +125,8 @@ BUCKETS: Final = Noun(
     created="Created {name}; 'entrepot buckets put {name} KEY FILE' stores a file in it",
     update=(*_FIELDS, Option("kms_key", "seal under the platform key", "null", "no-kms-key")),
     delete=Deletion(words="delete an empty bucket", question="Delete the bucket {name}?"),
-    acts=(
-        Act(
+    commands=(
+        Command(
             verb="objects",
             words="list objects by key",
             path="objects",
@@ -141,7 +141,7 @@ BUCKETS: Final = Noun(
             ),
             row_name="key",
         ),
-        Act(
+        Command(
             verb="put",
             words="store a file as an object, in the place of what is there",
             options=(
@@ -151,7 +151,7 @@ BUCKETS: Final = Noun(
             ),
             run=_put,
         ),
-        Act(
+        Command(
             verb="get",
             words="write an object to a file",
             options=(
@@ -160,20 +160,20 @@ BUCKETS: Final = Noun(
             ),
             run=_get,
         ),
-        Act(
+        Command(
             verb="remove",
             words="delete objects",
             question="Delete these objects of the bucket {name}? Nothing brings them back.",
             options=(argument("keys", "of the objects", "texts", metavar="KEY"),),
             run=_remove,
         ),
-        Act(
+        Command(
             verb="cors",
             words="show which web pages may read and write (CORS)",
             path="cors",
             method="GET",
         ),
-        Act(
+        Command(
             verb="set-cors",
             words="let web pages read and write",
             options=(
@@ -188,7 +188,7 @@ BUCKETS: Final = Noun(
             ),
             run=_set_cors,
         ),
-        Act(
+        Command(
             verb="reset-cors",
             words="let no web page read or write",
             path="cors",

@@ -40,10 +40,10 @@ from registry.backup.manifest import (
     write_manifest,
 )
 from registry.backup.stores import deletions_stopped, open_object_stores
-from registry.blobstore.backups import PATIENCE_SECONDS, noted_backup
+from registry.blobstore.backups import PATIENCE_SECONDS, recorded_backup
 from registry.blobstore.disk.disk_io import flush_folder, make_folder
 from registry.blobstore.disk.folders import SHARDS
-from registry.blobstore.opening import folder_of_notes
+from registry.blobstore.opening import backup_times_folder
 from registry.metadata.collector.generations import first_account
 from registry.settings.settings import Settings
 
@@ -92,7 +92,7 @@ def take_backup(
     _check_place(settings, target)
     registry = _registry_of(settings)
     make_folder(target)
-    with files.locked(target / LOCK), noted_backup(folder_of_notes(settings)) as complete:
+    with files.locked(target / LOCK), recorded_backup(backup_times_folder(settings)) as complete:
         before = read_manifest(target)
         if before is not None and before.registry != registry:
             raise BackupRefused(f"{target} has the backup of another registry; name another folder")
@@ -181,7 +181,7 @@ def _registry_of(settings: Settings) -> str:
     could not open the files that a backup creates there.
     """
     is_sqlite = not is_postgresql(settings.database)
-    path = sqlite_path(settings.database) if is_sqlite else folder_of_notes(settings)
+    path = sqlite_path(settings.database) if is_sqlite else backup_times_folder(settings)
     owner = path.stat().st_uid
     if owner != os.geteuid():
         raise BackupRefused(

@@ -78,7 +78,7 @@ class BackupTimes(NamedTuple):
 
 
 @contextmanager
-def noted_backup(
+def recorded_backup(
     root: Path, clock: Callable[[], int] = system_clock
 ) -> Iterator[Callable[[], None]]:
     """Record in the store at `root` that a backup runs during the block.

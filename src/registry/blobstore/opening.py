@@ -85,7 +85,7 @@ def open_bucket(settings: Settings, prefix: str = "") -> Bucket:
         raise SettingsError(f"store_s3_bucket: {error}") from error
 
 
-def folder_of_notes(settings: Settings) -> Path:
+def backup_times_folder(settings: Settings) -> Path:
     """Return the folder with records of backup times: `data` with a bucket, else `blobs`."""
     return settings.data if settings.store.store_s3_bucket else settings.blobs
 

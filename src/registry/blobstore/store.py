@@ -306,9 +306,9 @@ class BlobSweeper(_Store):
         """Return the saved generation of the database, or None if none is saved."""
         return await self._run(self._blocking.generation)
 
-    async def note_generation(self, generation: str) -> None:
+    async def save_generation(self, generation: str) -> None:
         """Save the generation of the database durably."""
-        await self._run(self._blocking.note_generation, generation)
+        await self._run(self._blocking.save_generation, generation)
 
     async def delete(self, object_ids: Sequence[str]) -> Deleted:
         """Delete objects; skip absent ones, and continue if one cannot be deleted.

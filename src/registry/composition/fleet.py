@@ -168,7 +168,7 @@ async def _has_stopped(ctx: ServiceContext, store: BlobStore, noted: str) -> boo
     read-only too, but only the right one has the newest blob.
     """
     try:
-        await store.note_generation(noted)
+        await store.save_generation(noted)
     except Unavailable as error:
         _log.warning("the blob store cannot be written to: %s", error)
     else:

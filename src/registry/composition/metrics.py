@@ -23,7 +23,7 @@ from cloudcore.serving.counters import QUOTAS, ApplicationEvents, CountedEvent, 
 from cloudcore.serving.tls.files import HANDSHAKE_EVENT
 from registry import counters
 from registry.blobstore.backups import BackupTimes, backup_times
-from registry.blobstore.opening import folder_of_notes
+from registry.blobstore.opening import backup_times_folder
 from registry.composition.families import FAMILIES
 from registry.metadata.collector.plain_objects import MOST_COUNTED, estimate_plain
 from registry.metadata.collector.scrub import oldest_verified_at
@@ -145,7 +145,7 @@ async def measure(
     Raise `Unavailable` if the database cannot be read; `OSError` if the data folder cannot.
     """
     now, database = ctx.clock(), ctx.database
-    place = folder_of_notes(settings)
+    place = backup_times_folder(settings)
     gauges = await asyncio.to_thread(lambda: [*_disk(place)])
     data_bytes = await asyncio.to_thread(folders.data.count_on)
     if data_bytes is not None:

@@ -309,7 +309,11 @@ class PageRequest:
         """
         if not crn and self.repository is not None:
             crn = self.repository["crn"]
-        return rights.may(_named(action), crn) if crn else rights.may_here(_named(action))
+        return (
+            rights.may(_named(action), crn)
+            if crn
+            else rights.may_on_repository_page(_named(action))
+        )
 
     def go(
         self,

@@ -83,12 +83,12 @@ class Rights:
         """The actions allowed on the repository passed to `read_here`; None if unknown."""
 
     async def read_here(self, api: ControlPlaneClient, repository_id: str) -> None:
-        """Read the role's rights on a repository, of any account, for `may_here`."""
+        """Read the role's rights on a repository, of any account, for `may_on_repository_page`."""
         path = f"/v1/repositories/{repository_id}/allowed-actions"
         with suppress(Refused):
             self._here = frozenset((await api.get(path))["actions"])
 
-    def may_here(self, action: str) -> bool:
+    def may_on_repository_page(self, action: str) -> bool:
         """Return True if the role may do `action` on `read_here`'s repository, or if unknown."""
         return self._here is None or action in self._here
 

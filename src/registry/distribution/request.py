@@ -89,21 +89,21 @@ class DataPlaneRequest:
         """Move the body to `sink`, and return the result of `finish` (`asgi.receive_into`)."""
         return await asgi.receive_into(self.scope, self.receive, sink, finish)
 
-    async def read_few(self, limit: int) -> SmallBody | None:
+    async def read_small_body(self, limit: int) -> SmallBody | None:
         """Read a body of at most `limit` bytes; return None for a longer one, for `body` to read.
 
         Raise `NoRoom` if too many bodies are arriving at once.
         """
         with BODIES.hold() as hold:
-            few = await asgi.read_few(hold.metered(self.receive), limit)
+            few = await asgi.read_small_body(hold.metered(self.receive), limit)
         if isinstance(few, asgi.BodyStart):
-            self.scope, self.receive = asgi.from_body_start(self.scope, self.receive, few)
+            self.scope, self.receive = asgi.replay_body_start(self.scope, self.receive, few)
             return None
         return SmallBody(*few)
 
     def give_back(self, few: SmallBody) -> None:
-        """Undo `read_few`, so that the body can be read again."""
-        self.scope, self.receive = asgi.from_whole_body(
+        """Undo `read_small_body`, so that the body can be read again."""
+        self.scope, self.receive = asgi.replay_body(
             self.scope, self.receive, few.data, is_complete=few.is_complete
         )
 

@@ -114,7 +114,7 @@ def _span(request: DataPlaneRequest) -> Span | None:
 
 def _chunk(request: DataPlaneRequest, span: Span | None = None) -> Chunk:
     length = request.content_length
-    return Chunk(request.body, length, span, request.read_few, request.give_back)
+    return Chunk(request.body, length, span, request.read_small_body, request.give_back)
 
 
 def _upload_id(request: DataPlaneRequest) -> str:

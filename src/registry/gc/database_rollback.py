@@ -70,14 +70,14 @@ async def renew_generation(ctx: ServiceContext, sweeper: BlobSweeper) -> None:
     noted, new = await sweeper.generation(), ctx.new_id()
     if not await ctx.database.write(generations.follow, noted, new, ctx.clock()):
         raise DatabaseWentBack
-    await sweeper.note_generation(new)
+    await sweeper.save_generation(new)
 
 
 async def accept_database(ctx: ServiceContext, sweeper: BlobSweeper) -> None:
     """Accept this database as the right one; from then on, bytes without a row are orphans."""
     new = ctx.new_id()
     await ctx.database.write(generations.accept, new, ctx.clock())
-    await sweeper.note_generation(new)
+    await sweeper.save_generation(new)
 
 
 class Generations:

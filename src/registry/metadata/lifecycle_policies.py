@@ -228,7 +228,9 @@ def page_of_images(
     return tx.rows(_PAGE, repository_id=repository_id, after=after, limit=limit, now=now)
 
 
-def some_images(tx: Connection, repository_id: str, ids: Sequence[str], now: int) -> Sequence[Row]:
+def images_with_ids(
+    tx: Connection, repository_id: str, ids: Sequence[str], now: int
+) -> Sequence[Row]:
     """Return the images with these ids, as `ImageColumns` (`is_pinned` at `now`)."""
     return tx.rows(_SOME, repository_id=repository_id, ids=text_list(ids), now=now)
 
@@ -238,12 +240,12 @@ def page_of_tags(tx: Connection, repository_id: str, after: str, limit: int) -> 
     return tx.rows(_TAG_PAGE, repository_id=repository_id, after=after, limit=limit)
 
 
-def tags_of_some(tx: Connection, repository_id: str, ids: Sequence[str]) -> Sequence[Row]:
+def tags_of_images(tx: Connection, repository_id: str, ids: Sequence[str]) -> Sequence[Row]:
     """Return the tags of these images: name, image id, time of the last move."""
     return tx.rows(_TAGS_OF_SOME, repository_id=repository_id, ids=text_list(ids))
 
 
-def children_of_some(tx: Connection, repository_id: str, ids: Sequence[str]) -> Sequence[Row]:
+def children_of_indexes(tx: Connection, repository_id: str, ids: Sequence[str]) -> Sequence[Row]:
     """Return (parent id, child id) edges from these indexes to their children."""
     return tx.rows(_CHILDREN, repository_id=repository_id, ids=text_list(ids))
 

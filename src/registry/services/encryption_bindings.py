@@ -14,7 +14,7 @@ from cloudcore.account_rows import lock_account
 from cloudcore.db.base import Connection
 from cloudcore.errors import NotFound
 from cloudcore.kms.key import KeyState
-from cloudcore.kms.rows import KEY_ROWS, find_platform_key, hold_key
+from cloudcore.kms.rows import KEY_ROWS, find_platform_key, lock_key_shared
 from cloudcore.kms.rules import KeyMissing, check_bindable
 from cloudcore.storage.bucket import BUCKET
 from cloudcore.storage.pieces import keys as piece_keys
@@ -76,7 +76,7 @@ def bind_key(
 
     """
     _lock(tx, account_id, repository_id)
-    hold_key(tx, account_id, new.id)
+    lock_key_shared(tx, account_id, new.id)
     key = KEY_ROWS.find(tx, account_id, new.id)
     if key is None or key.state == "deleted":
         raise KeyMissing

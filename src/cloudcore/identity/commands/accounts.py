@@ -6,7 +6,7 @@ from typing import Final
 
 from cloudcore.command_failures import Missing
 from cloudcore.commands.invocation import Invocation
-from cloudcore.commands.nouns import Act, Cell, Noun, Option, argument
+from cloudcore.commands.nouns import Cell, Command, Noun, Option, argument
 from cloudcore.identity.commands.options import (
     find_organization,
     person,
@@ -39,11 +39,11 @@ ACCOUNTS: Final = Noun(
     name="handle",
     caller=person_or_program,
     columns=("handle", "status", Cell("ORGANIZATION", "organization.name"), "created_at", "id"),
-    acts=(
-        Act(
+    commands=(
+        Command(
             verb="create",
             words="create an account, whose role 'admin' you may assume",
-            is_of_all=True,
+            is_on_list=True,
             options=(
                 argument("handle", "its name in image references; fixed, never given again"),
                 Option("organization", "of yours, by name or id (your only one)", metavar="NAME"),

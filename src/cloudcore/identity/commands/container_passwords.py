@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from cloudcore.command_failures import Misuse
 from cloudcore.commands.invocation import Invocation
-from cloudcore.commands.nouns import Act, Cell, Noun, Option, Secret, argument
+from cloudcore.commands.nouns import Cell, Command, Noun, Option, Secret, argument
 from cloudcore.identity.commands.options import person
 
 _PASSWORD: Final = Secret(
@@ -21,8 +21,8 @@ def _create(run: Invocation) -> None:
     if "duration_seconds" in run.values:
         document["duration_seconds"] = run.values["duration_seconds"]
     made = run.client.create(run.path, document)["container_password"]
-    acts = "Made {name}, which acts as {role.name} of {account.name} until {expires_at}"
-    words = run.text(acts, made)
+    sentence = "Made {name}, which acts as {role.name} of {account.name} until {expires_at}"
+    words = run.text(sentence, made)
     if "client" not in run.values:
         run.say_secret(words, made, _PASSWORD)
         return
@@ -68,11 +68,11 @@ CONTAINER_PASSWORDS: Final = Noun(
         Cell("ROLE", "role.name"),
         *("last_used_at", "created_at", "expires_at"),
     ),
-    acts=(
-        Act(
+    commands=(
+        Command(
             verb="create",
             words="make a password, which is shown once",
-            is_of_all=True,
+            is_on_list=True,
             options=(
                 argument("name", "what it is for, such as laptop"),
                 Option(
@@ -95,10 +95,10 @@ CONTAINER_PASSWORDS: Final = Noun(
             run=_create,
             secret=_PASSWORD,
         ),
-        Act(
+        Command(
             verb="delete",
             words="end passwords; clients get no more tokens by them",
-            is_of_all=True,
+            is_on_list=True,
             question="Delete these passwords?",
             options=(argument("names", "name or id", "texts", metavar="CONTAINER-PASSWORD"),),
             run=_delete,

@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 from cloudcore.command_failures import CommandFailure, Missing, Misuse
 from cloudcore.commands.client import ApiCalls, SignedIn
 from cloudcore.commands.invocation import Invocation
-from cloudcore.commands.nouns import Act, Option, Record
+from cloudcore.commands.nouns import Command, Option, Record
 from cloudcore.resource_names import parse_uuid
 
 ORGANIZATIONS_PATH: Final = "/v1/organizations"
@@ -110,10 +110,10 @@ GRANTS: Final = tuple(
 """Options that give ready-made rights on repositories."""
 
 
-def status_act(field: str, verb: str, status: str, words: str, said: str) -> Act:
+def status_act(field: str, verb: str, status: str, words: str, said: str) -> Command:
     """Return a command that sets the status of a resource."""
     document = {"status": status}
-    return Act(verb, words, method="PATCH", document=document, answer=field, said=said)
+    return Command(verb, words, method="PATCH", document=document, answer=field, said=said)
 
 
 class Grant(NamedTuple):

@@ -7,7 +7,7 @@ from urllib.parse import quote
 
 from cloudcore.command_failures import CommandFailure
 from cloudcore.commands.invocation import Invocation
-from cloudcore.commands.nouns import Act, Cell, Deletion, Noun, Option, Secret, argument
+from cloudcore.commands.nouns import Cell, Command, Deletion, Noun, Option, Secret, argument
 from cloudcore.identity.commands.options import (
     ORGANIZATIONS_PATH,
     find_organization,
@@ -56,15 +56,15 @@ ORGANIZATIONS: Final = Noun(
         question="Delete the organization {name}?",
         said="Deleted the organization {name}",
     ),
-    acts=(
-        Act(
+    commands=(
+        Command(
             verb="accept",
             words="join an organization by an invitation's code",
-            is_of_all=True,
+            is_on_list=True,
             options=(argument("id", "as who invited you knows it"),),
             run=_accept,
         ),
-        Act("leave", "leave an organization, with your roles in it", asks=True, run=_leave),
+        Command("leave", "leave an organization, with your roles in it", asks=True, run=_leave),
     ),
 )
 
@@ -172,7 +172,7 @@ USERS: Final = Noun(
         said="Deleted {email}",
     ),
     conflicts={"delete": "'entrepot members delete {email}' ends their part in yours"},
-    acts=(
+    commands=(
         status_act(
             "user",
             "suspend",
@@ -187,14 +187,14 @@ USERS: Final = Noun(
             "let a suspended person in again",
             "{email} may sign in again",
         ),
-        Act(
+        Command(
             verb="reset-password",
             words="give a person a new password for one sign-in",
             asks=True,
             run=_reset_password,
             secret=_ONE_TIME,
         ),
-        Act(
+        Command(
             verb="change-password",
             words="change your own password, which is asked for; your other sessions end",
             path=f"{_ME}/password",

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from cloudcore.command_failures import Missing, Misuse, RequestRefused
 from cloudcore.commands.invocation import Invocation
-from cloudcore.commands.nouns import Act, Cell, Deletion, Noun, Option, Record, argument
+from cloudcore.commands.nouns import Cell, Command, Deletion, Noun, Option, Record, argument
 from cloudcore.identity.commands.options import DESCRIPTION, FORCE, GRANTS, grants_of
 
 _PATH: Final = "/v1/policy-simulations"
@@ -77,7 +77,7 @@ def _principal(run: Invocation, written: str) -> str:
     )
 
 
-SIMULATE: Final = Act(
+SIMULATE: Final = Command(
     verb="simulate",
     words="may a principal do something to a resource, and why; exit 1 if it may not",
     path=_PATH,
@@ -225,11 +225,11 @@ POLICIES: Final = Noun(
         question="Delete the policy {name}?",
         said="Deleted the policy {name}",
     ),
-    acts=(
-        Act(
+    commands=(
+        Command(
             verb="create",
             words="create a policy, attached to nothing yet",
-            is_of_all=True,
+            is_on_list=True,
             options=(
                 argument("name", "in lower case, such as web-push"),
                 _FILE._replace(group="rights", is_required=True),
@@ -238,21 +238,21 @@ POLICIES: Final = Noun(
             ),
             run=_create,
         ),
-        Act(
+        Command(
             verb="attach",
             words="give a service account or role a policy",
             options=(*_TARGET, FORCE),
             run=_attach,
         ),
-        Act(
+        Command(
             verb="detach",
             words="take a policy from a service account or role",
             options=(*_TARGET, FORCE),
             asks=True,
             run=_detach,
         ),
-        Act(verb="attachments", words="list what a policy is attached to", run=_list),
-        Act(
+        Command(verb="attachments", words="list what a policy is attached to", run=_list),
+        Command(
             verb="templates",
             words="list ready-made policies, or show one",
             path="/v1/policy-templates",
@@ -266,7 +266,7 @@ POLICIES: Final = Noun(
             ),
             run=_templates,
         ),
-        Act(
+        Command(
             verb="actions",
             words="list the actions that policies can name",
             path="/v1/actions",

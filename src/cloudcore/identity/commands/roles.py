@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from cloudcore.command_failures import CommandFailure, Missing, Misuse, RequestRefused
 from cloudcore.commands.invocation import Invocation
-from cloudcore.commands.nouns import Act, Cell, Deletion, Noun, Option, Record, argument
+from cloudcore.commands.nouns import Cell, Command, Deletion, Noun, Option, Record, argument
 from cloudcore.identity.commands.identity_providers import IDENTITY_PROVIDERS
 from cloudcore.identity.commands.options import (
     DESCRIPTION,
@@ -309,15 +309,15 @@ def _provider_names(run: Invocation) -> Mapping[str, str]:
 
 
 _ASSIGNMENTS: Final = (
-    Act("assign", "let a person assume a role", options=(_PERSON, _KEEP_TRUST), run=_assign),
-    Act(
+    Command("assign", "let a person assume a role", options=(_PERSON, _KEEP_TRUST), run=_assign),
+    Command(
         verb="unassign",
         words="take a role from a person",
         options=(_PERSON, FORCE),
         asks=True,
         run=_unassign,
     ),
-    Act(
+    Command(
         verb="assignments",
         words="list the people who have a role",
         path="assignments",
@@ -330,7 +330,7 @@ _ASSIGNMENTS: Final = (
         ),
         row_name="user.name",
     ),
-    Act(
+    Command(
         verb="mine",
         words="list the roles that you can assume",
         path="/v1/users/me/roles",
@@ -339,7 +339,7 @@ _ASSIGNMENTS: Final = (
         columns=("name", Cell("ACCOUNT", "account.name"), _SESSION, Cell("CRN", "crn", "whole")),
         row_name="crn",
     ),
-    Act(
+    Command(
         verb="assume",
         words="act in another role from now on",
         path="/v1/assume-role",
@@ -352,20 +352,20 @@ _ASSIGNMENTS: Final = (
         ),
         run=_assume,
     ),
-    Act(
+    Command(
         verb="assign-group",
         words="give a role to a group of an identity provider",
         options=(*_GROUP, _KEEP_TRUST),
         run=_assign_group,
     ),
-    Act(
+    Command(
         verb="unassign-group",
         words="take a role from a group",
         options=(*_GROUP, FORCE),
         asks=True,
         run=_unassign_group,
     ),
-    Act("groups", "list the groups that have a role", run=_list_groups, row_name="group"),
+    Command("groups", "list the groups that have a role", run=_list_groups, row_name="group"),
 )
 _NEW: Final = (argument("name", "in lower case, such as developer"), *_FIELDS)
 _SENT: Final = frozenset(each.field for each in _NEW)
@@ -384,11 +384,11 @@ ROLES: Final = Noun(
         said="Deleted the role {name}",
         options=(FORCE,),
     ),
-    acts=(
-        Act(
+    commands=(
+        Command(
             verb="create",
             words="create a role, with people and policies if named",
-            is_of_all=True,
+            is_on_list=True,
             options=(
                 *_NEW,
                 Option(

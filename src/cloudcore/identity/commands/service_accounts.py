@@ -8,7 +8,7 @@ from typing import Any, Final
 from cloudcore.clock import time_after
 from cloudcore.command_failures import CommandFailure, Misuse, RequestRefused
 from cloudcore.commands.invocation import Invocation
-from cloudcore.commands.nouns import Act, Deletion, Noun, Option, Record, Secret, argument
+from cloudcore.commands.nouns import Command, Deletion, Noun, Option, Record, Secret, argument
 from cloudcore.identity.commands.options import DESCRIPTION, FORCE, GRANTS, grants_of
 
 KEY: Final = Secret(
@@ -61,11 +61,11 @@ SERVICE_ACCOUNTS: Final = Noun(
         said="Deleted {name}; its keys and tokens do not work any more",
         options=(FORCE,),
     ),
-    acts=(
-        Act(
+    commands=(
+        Command(
             verb="create",
             words="create a service account",
-            is_of_all=True,
+            is_on_list=True,
             options=(
                 argument("name", "in lower case, such as ci"),
                 DESCRIPTION,
@@ -206,11 +206,11 @@ ACCESS_KEYS: Final = Noun(
         options=(FORCE,),
     ),
     conflicts={"create": _ROOM},
-    acts=(
-        Act(
+    commands=(
+        Command(
             verb="rotate",
             words="create a key, and let the one that it replaces expire",
-            is_of_all=True,
+            is_on_list=True,
             options=(
                 argument(
                     "access_key",

@@ -10,7 +10,7 @@ import msgspec
 from cloudcore.command_failures import RequestRefused
 from cloudcore.commands.client import TokenClaims
 from cloudcore.commands.invocation import Invocation
-from cloudcore.commands.nouns import Act
+from cloudcore.commands.nouns import Command
 
 
 class Identity(msgspec.Struct):
@@ -93,4 +93,4 @@ def _account(run: Invocation, claims: TokenClaims, visible: str | None) -> str |
     return visible
 
 
-COMMANDS: Final = (Act("whoami", "show who you are here: account, role, session", run=_show),)
+COMMANDS: Final = (Command("whoami", "show who you are here: account, role, session", run=_show),)

@@ -143,7 +143,7 @@ def _check_size(bits: int, exponent: int) -> None:
     """Raise `ProviderFailed` if an RSA key is too short, or would make verification slow."""
     if bits < _MIN_RSA_BITS:
         raise ProviderFailed(f"the provider's key has fewer than {_MIN_RSA_BITS} bits")
-    if not key_pairs.is_light(bits, exponent):
+    if not key_pairs.is_cheap_to_verify(bits, exponent):
         raise ProviderFailed(
             f"the provider's key has more than {key_pairs.MOST_BITS} bits, or an unusual exponent"
         )

@@ -123,7 +123,7 @@ def ids_of(statements: Sequence[Any], ids: Ids) -> Ids:
     return {name: found for name, found in ids.items() if name in named}
 
 
-def names_principal(encoded_ids: str, crn: str, principal_id: str) -> bool:
+def means_principal(encoded_ids: str, crn: str, principal_id: str) -> bool:
     """Return True if `crn` in a document means the principal with this id.
 
     `encoded_ids` are the ids of the document's names. A CRN without an id there means whichever

@@ -18,7 +18,7 @@ from cloudcore.iam.patterns import Patterns, StepBudget
 from cloudcore.iam.policy import Policy
 from cloudcore.iam.principal import Principal
 from cloudcore.iam.vocabulary import OwnPolicy
-from cloudcore.identity.rights.documents import names_principal, read_stored
+from cloudcore.identity.rights.documents import means_principal, read_stored
 from cloudcore.resource_names import Crn
 
 ANY_NAME: Final = "*"
@@ -146,7 +146,7 @@ def _is_allowed(
     resource, own = question.resource, question.own_policy
     concerns = own is not None and action in own.actions
     crn = request.caller.crn
-    if attached is not None and not names_principal(attached.encoded_ids, crn, request.caller.id):
+    if attached is not None and not means_principal(attached.encoded_ids, crn, request.caller.id):
         crn = ""  # the name meant another principal when the policy was written
     verdict = decide(
         Question(

@@ -13,7 +13,7 @@ from cloudcore.iam.policy import TRUST_ACTION, Effect, Policy, PolicyKind, Polic
 from cloudcore.iam.principal import Principal, PrincipalKind
 from cloudcore.iam.service_roles import service_crn
 from cloudcore.identity.names import iam_crn
-from cloudcore.identity.rights.documents import names_principal, read_stored
+from cloudcore.identity.rights.documents import means_principal, read_stored
 from cloudcore.identity.rows.identity_providers import list_providers_of_person
 from cloudcore.identity.rows.roles import AssumableRole
 
@@ -67,7 +67,7 @@ def verdict_on(
     budget to share; None for a budget of its own.
     """
     source = role_caller.source
-    crn = source.crn if names_principal(role.trust_ids, source.crn, source.id) else ""
+    crn = source.crn if means_principal(role.trust_ids, source.crn, source.id) else ""
     trust = read_stored(role.trust_policy, role.trust_ids, PolicyKind.TRUST)
     resource = role.crn
     verdicts = [

@@ -22,7 +22,7 @@ from cloudcore.iam.vocabulary import OwnPolicy
 from cloudcore.identity.names import missing
 from cloudcore.identity.rights.documents import (
     FIND_NAMED,
-    names_principal,
+    means_principal,
     read_stored,
     stored_document,
 )
@@ -135,7 +135,7 @@ def load_policies_of(tx: Connection, simulation: Simulation) -> LoadedPolicies:
         identity = tuple(map(_attached, rows))
     caller = None if principal is None else Caller(str(principal), principal.account)
     attached, ids = _resource_policy(tx, simulation)
-    if caller is not None and is_own and not names_principal(ids, caller.crn, principal_id):
+    if caller is not None and is_own and not means_principal(ids, caller.crn, principal_id):
         caller = caller._replace(crn="")  # the name meant another principal when it was written
     return LoadedPolicies(caller, simulation.resource, identity, attached, simulation.own_policy)
 

@@ -22,7 +22,7 @@ from cloudcore.identity.rows.accounts import ACCOUNTS_OF_MEMBERS, OWN_ACCOUNT, A
 from cloudcore.identity.rows.organizations import JOINED, Joined
 from cloudcore.identity.services import accounts
 from cloudcore.identity.services.members import organization_of
-from cloudcore.identity.services.organizations import check_founds_accounts
+from cloudcore.identity.services.organizations import check_may_create_accounts
 from cloudcore.resource_names import Uuid, lower_ids
 from cloudcore.web.app import Context, Needs
 from cloudcore.web.bodies import ResourceRef
@@ -125,7 +125,7 @@ async def create_account(
     policy = joined and membership(joined.role, caller.crn)
     scope = caller.account_id or organization_id
     ctx.authorize(iam_crn(scope, "account", data.handle), resource_policy=policy)
-    check_founds_accounts(ctx, joined)
+    check_may_create_accounts(ctx, joined)
     account_id, now = ctx.new_id(), ctx.clock()
     add = await needs.prepare_account(account_id, now)
     return await ctx.commit(

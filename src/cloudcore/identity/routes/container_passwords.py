@@ -100,7 +100,7 @@ def _create(
         tx, ctx, text, data.name, data.role, data.duration_seconds, ctx.clock()
     )
     permission = needs.login_permission(made.role.account_id)
-    container_passwords.check_logs_in(ctx, tx, made, permission)
+    container_passwords.check_login_permission(ctx, tx, made, permission)
     return made
 
 

@@ -16,7 +16,7 @@ from cloudcore.identity.routes.common import Answers, Title
 from cloudcore.identity.rows.organizations import JOINED, Joined, Organization
 from cloudcore.identity.rows.sessions import find_current_organization
 from cloudcore.identity.services import organizations
-from cloudcore.identity.services.organizations import check_founds_organizations
+from cloudcore.identity.services.organizations import check_may_create_organizations
 from cloudcore.resource_names import Crn, Uuid
 from cloudcore.web.answers import answer_of, deletes
 from cloudcore.web.app import Context
@@ -102,7 +102,7 @@ async def create_organization(
     """Create an organization owned by the caller, if the operator allows it."""
     person = person_of(ctx)
     ctx.authorize(person.crn)
-    await ctx.database.read(partial(check_founds_organizations, ctx), person.id)
+    await ctx.database.read(partial(check_may_create_organizations, ctx), person.id)
     now = ctx.clock()
     return await ctx.commit(
         organizations.create_organization,

@@ -104,7 +104,7 @@ def create_container_password(
     return made
 
 
-def check_logs_in(
+def check_login_permission(
     ctx: RequestContext, tx: Connection, password: ContainerPassword, permission: LoginPermission
 ) -> None:
     """Raise `AccessDenied` unless the policies of a password's role grant the `permission`."""

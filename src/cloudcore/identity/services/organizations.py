@@ -36,7 +36,7 @@ from cloudcore.quotas.limits import EVERY_ACCOUNT, check_limit
 from cloudcore.web.context import RequestContext
 
 
-def check_founds_organizations(ctx: RequestContext, tx: Connection, user_id: str) -> None:
+def check_may_create_organizations(ctx: RequestContext, tx: Connection, user_id: str) -> None:
     """Raise `AccessDenied` if a person may not create an organization on this install."""
     founders = ctx.settings.founders
     if founders == "anyone" or (founders == "owners" and rows.count_owned(tx, user_id)):
@@ -44,7 +44,7 @@ def check_founds_organizations(ctx: RequestContext, tx: Connection, user_id: str
     raise _refusal(ctx)
 
 
-def check_founds_accounts(ctx: RequestContext, joined: Joined | None) -> None:
+def check_may_create_accounts(ctx: RequestContext, joined: Joined | None) -> None:
     """Check that the caller may create an account in the `joined` organization.
 
     `joined` includes the caller's role; None if the caller acts in an account, not as a person.

@@ -54,7 +54,7 @@ async def shred_deleted_keys(needs: StorageNeeds) -> None:
 
     Nothing can open these bytes any more. Their objects stay, and can be deleted.
     """
-    while found := await needs.database.read(keys.list_closed, _PAGE):
+    while found := await needs.database.read(keys.list_under_deleted_key, _PAGE):
         shredded = await _delete(needs, found)
         if shredded:
             await needs.database.write(keys.shred, shredded)

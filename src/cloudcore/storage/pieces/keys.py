@@ -121,7 +121,7 @@ _BOUND: Final = paged(select(_b.id, _b.name).where(_IS_BOUND).order_by(_b.name))
 _COUNT_BOUND: Final = Statement(select(func.count()).select_from(storage_buckets).where(_IS_BOUND))
 
 
-def list_closed(tx: Connection, limit: int) -> list[Condemned]:
+def list_under_deleted_key(tx: Connection, limit: int) -> list[Condemned]:
     """Return up to `limit` pieces, not yet shredded, of one deleted KMS key of any account."""
     key = tx.row(_CLOSED_KEY, limit=1)
     if key is None:

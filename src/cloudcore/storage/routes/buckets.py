@@ -171,7 +171,7 @@ async def list_account_buckets(ctx: Context) -> ResponseBody:
         ctx, query, bucket_rows.list_buckets, BUCKET_ROWS.count, *of, key=lambda each: each.name
     )
     ids = [each.id for each in found]
-    held = await ctx.database.read(bucket_rows.held_by_each, account_id, ids) if ids else {}
+    held = await ctx.database.read(bucket_rows.usage_by_bucket, account_id, ids) if ids else {}
     nothing = bucket_rows.Held()
     return ANSWERS.many([bucket_record(each, held.get(each.id, nothing)) for each in found], meta)
 

@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple
 
-from cloudcore.serving.asgi import BodyStart, Receive, Scope, from_body_start
+from cloudcore.serving.asgi import BodyStart, Receive, Scope, replay_body_start
 from cloudcore.storage.s3.errors import S3Error
 
 Sink = Callable[[memoryview], None]
@@ -59,7 +59,7 @@ async def read_form(
         found = reader.feed(message.get("body", b""))
         if found is not None:
             begun = BodyStart(bytes(reader.read), is_complete)
-            return (found, *from_body_start(scope, receive, begun))
+            return (found, *replay_body_start(scope, receive, begun))
         if is_complete:
             raise S3Error("InvalidArgument", "POST requires exactly one file upload per request.")
 

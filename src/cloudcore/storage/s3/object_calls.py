@@ -299,7 +299,7 @@ async def delete_objects(call: S3Call) -> Answer:
         steps += max(work.left, 0)
         await asyncio.sleep(0)  # a decision may take milliseconds; let other requests run
     if allowed:
-        bucket = await buckets.found_bucket(call.ctx, call.request.bucket)
+        bucket = await buckets.bucket_of_caller(call.ctx, call.request.bucket)
         stayed = await call.needs.database.write(
             objects.delete_objects, bucket, allowed, call.now, call.events, asked.etags
         )

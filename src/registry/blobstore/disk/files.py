@@ -263,7 +263,7 @@ class DiskFiles:
         with disk_io.disk_errors():
             return read_generation(self._folders.root)
 
-    def note_generation(self, generation: str) -> None:
+    def save_generation(self, generation: str) -> None:
         with disk_io.disk_errors():
             write_generation(self._folders.root, generation)
 

@@ -404,8 +404,8 @@ class S3Files:
         except KeyMissing:
             return None
 
-    def note_generation(self, generation: str) -> None:
-        """Save the generation of the database (`BlobSweeper.note_generation`)."""
+    def save_generation(self, generation: str) -> None:
+        """Save the generation of the database (`BlobSweeper.save_generation`)."""
         self.bucket.put(GENERATION, f"{generation}\n".encode())
 
     def _keep(self, object_id: str) -> None:

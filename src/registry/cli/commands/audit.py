@@ -11,7 +11,7 @@ from typing import Final
 
 from cloudcore.command_failures import CommandFailure, Missing, Misuse
 from cloudcore.commands.invocation import Invocation
-from cloudcore.commands.nouns import Act, Cell, Noun, Option, Record
+from cloudcore.commands.nouns import Cell, Command, Noun, Option, Record
 from cloudcore.commands.records import by_column, document_text, printable
 from cloudcore.identity.commands.options import ORGANIZATIONS_PATH, find_organization, person
 from cloudcore.identity.commands.organizations import USERS
@@ -202,14 +202,14 @@ AUDIT: Final = Noun(
     path="/v1/audit-events",
     is_single=True,
     has_show=False,
-    acts=(
-        Act(
+    commands=(
+        Command(
             verb="list",
             words="list changes, sign-ins and refusals, newest first",
             options=(*_FILTER, Option("limit", "how many at most (100); 0: all", "number")),
             run=_list,
         ),
-        Act(
+        Command(
             verb="export",
             words="write events as JSON lines, newest first",
             options=(*_FILTER, Option("to", "a new file (standard output)", metavar="FILE")),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from cloudcore.commands.invocation import Invocation
-from cloudcore.commands.nouns import Act, Cell, Noun, Option, Record, argument
+from cloudcore.commands.nouns import Cell, Command, Noun, Option, Record, argument
 from cloudcore.commands.progress import COLUMNS, WAIT, report_end, start_run
 from registry.cli.client.api import client_of
 from registry.cli.client.references import repository_path
@@ -115,14 +115,14 @@ ENCRYPTION: Final = Noun(
     words="under which key blobs are stored encrypted",
     path="/v1/encryption-binding",
     is_single=True,
-    acts=(
-        Act(
+    commands=(
+        Command(
             verb="show",
             words="show the key that seals what is pushed, and what binds it",
             options=(_SCOPE,),
             run=_show,
         ),
-        Act(
+        Command(
             verb="set",
             words="seal later pushes under a key; what is stored stays under its own",
             options=(
@@ -131,25 +131,25 @@ ENCRYPTION: Final = Noun(
             ),
             run=_set,
         ),
-        Act(
+        Command(
             verb="reset",
             words="seal later pushes under the account's default again, or the platform's key",
             options=(_SCOPE,),
             run=_reset,
         ),
-        Act(
+        Command(
             verb="history",
             words="list what was bound, newest first",
             options=(_SCOPE,),
             run=_list_history,
         ),
-        Act(
+        Command(
             verb="rewrap",
             words="let all blobs of a repository be read through the key that seals its pushes now",
             options=(_REPOSITORY, WAIT),
             run=_rewrap,
         ),
-        Act(
+        Command(
             verb="rewraps",
             words="list these runs, the newest first",
             options=(_REPOSITORY,),

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from cloudcore.commands.invocation import Invocation
 from cloudcore.commands.noun_parsers import CommandTable
-from cloudcore.commands.nouns import Act, Cell, Noun, Record
+from cloudcore.commands.nouns import Cell, Command, Noun, Record
 from cloudcore.commands.parser import add_output
 from cloudcore.commands.progress import COLUMNS, WAIT, report_end, start_run
 from cloudcore.commands.records import size_text, text_of, time_text
@@ -79,17 +79,17 @@ COLLECTION: Final = Noun(
     path="/v1/garbage-collection",
     is_single=True,
     has_show=False,
-    acts=(
-        Act(
+    commands=(
+        Command(
             verb="status", words="show what waits to be collected, stage by stage", run=_show_status
         ),
-        Act(
+        Command(
             verb="run",
             words="collect now what is due, or join the run under way",
             options=(WAIT,),
             run=_run,
         ),
-        Act(
+        Command(
             verb="runs",
             words="list runs of the last 30 days, the newest first",
             path="runs",

@@ -13,7 +13,7 @@ import msgspec
 from cloudcore.command_failures import Missing, Misuse
 from cloudcore.commands.client import ApiCalls
 from cloudcore.commands.invocation import Invocation
-from cloudcore.commands.nouns import Act, Cell, Noun, Option, Record, argument
+from cloudcore.commands.nouns import Cell, Command, Noun, Option, Record, argument
 from cloudcore.commands.records import by_column, printable, size_text, time_text
 from registry.cli.client.api import PAGE_ROWS, client_of
 from registry.cli.client.references import (
@@ -62,7 +62,7 @@ def _lines(found: Sequence[Record], indent: str = "") -> Iterator[str]:
         yield from _lines(each["referrers"], f"{indent}{'   ' if is_last else '│  '}")
 
 
-REFERRERS: Final = Act(
+REFERRERS: Final = Command(
     verb="referrers",
     words="show what refers to an image, as a tree",
     options=(
@@ -221,11 +221,11 @@ IMAGES: Final = Noun(
     known_by="REPOSITORY:TAG or REPOSITORY@DIGEST, of which 6 digits may do",
     locate=lambda run, written: image_path(client_of(run), written),
     columns=_COLUMNS,
-    acts=(
-        Act(
+    commands=(
+        Command(
             verb="list",
             words="list images, the newest first",
-            is_of_all=True,
+            is_on_list=True,
             options=(
                 Option("all", "those without a tag too", "flag", short="a", group="which"),
                 Option("tagged", "only images with a tag (so it is)", "flag", group="which"),
@@ -237,14 +237,14 @@ IMAGES: Final = Noun(
             row_name=_reference,
             run=_list,
         ),
-        Act(
+        Command(
             verb="storage",
             words="show the bytes that deleting an image would free",
             path="storage",
             method="GET",
             answer="storage",
         ),
-        Act(
+        Command(
             verb="delete",
             words="delete images by digest, with their tags; or tags, whose images stay",
             path="/v1/repositories",
@@ -263,11 +263,11 @@ IMAGES: Final = Noun(
             asks=True,
             run=_delete,
         ),
-        Act(
+        Command(
             verb="deleted",
             words="list images that can be restored",
             path="deleted",
-            is_of_all=True,
+            is_on_list=True,
             answer="images",
             columns=(
                 *_COLUMNS[:3],
@@ -277,7 +277,7 @@ IMAGES: Final = Noun(
             ),
             row_name=_reference,
         ),
-        Act(
+        Command(
             verb="restore",
             words="restore deleted images with their tags",
             path="/v1/repositories",
@@ -290,14 +290,14 @@ IMAGES: Final = Noun(
             has_digests=True,
             run=_restore,
         ),
-        Act(
+        Command(
             verb="manifest",
             words="show what an image is made of; with --output json its manifest, byte by byte",
             columns=_PART_COLUMNS,
             run=_show_manifest,
         ),
         REFERRERS,
-        Act(
+        Command(
             verb="pin",
             words="pin an image, or renew a pin: lifecycle leaves it alone",
             options=(
@@ -311,8 +311,8 @@ IMAGES: Final = Noun(
             ),
             run=_pin,
         ),
-        Act(verb="unpin", words="remove a pin from an image", options=(_PIN,), run=_unpin),
-        Act(
+        Command(verb="unpin", words="remove a pin from an image", options=(_PIN,), run=_unpin),
+        Command(
             verb="pins",
             words="list the pins of an image",
             path="pins",

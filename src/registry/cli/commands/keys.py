@@ -10,7 +10,7 @@ from typing import Final
 
 from cloudcore.command_failures import RequestRefused
 from cloudcore.commands.invocation import Invocation
-from cloudcore.commands.nouns import Act, Record
+from cloudcore.commands.nouns import Command, Record
 from cloudcore.commands.records import printable
 from cloudcore.kms.commands import KEYS
 
@@ -74,11 +74,13 @@ def _some(names: Sequence[str], count: int) -> list[str]:
 
 
 assert KEYS.delete is not None
-_USAGE: Final = Act(
+_USAGE: Final = Command(
     verb="usage",
     words="show what a key protects: what its deletion would shred",
     run=_show_usage,
 )
 COMMANDS: Final = (
-    replace(KEYS, delete=KEYS.delete._replace(question=_question), acts=(*KEYS.acts, _USAGE)),
+    replace(
+        KEYS, delete=KEYS.delete._replace(question=_question), commands=(*KEYS.commands, _USAGE)
+    ),
 )

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from cloudcore.commands.invocation import Invocation
-from cloudcore.commands.nouns import Act, Cell, Deletion, Noun, Option, Record, argument
+from cloudcore.commands.nouns import Cell, Command, Deletion, Noun, Option, Record, argument
 from cloudcore.commands.progress import COLUMNS, WAIT, report_end, start_run
 from cloudcore.commands.records import size_text
 from registry.cli.client.api import client_of
@@ -144,8 +144,8 @@ LIFECYCLE: Final = Noun(
         question="Take the lifecycle policy of {repository} away?",
         said="{repository} has no lifecycle policy any more",
     ),
-    acts=(
-        Act(
+    commands=(
+        Command(
             verb="set",
             words="give a repository a policy, which runs every day",
             options=(
@@ -156,7 +156,7 @@ LIFECYCLE: Final = Noun(
             ),
             run=_set,
         ),
-        Act(
+        Command(
             verb="preview",
             words="show what would expire now; deletes nothing",
             options=(
@@ -169,7 +169,7 @@ LIFECYCLE: Final = Noun(
             columns=_PREVIEWED,
             run=_preview,
         ),
-        Act(
+        Command(
             verb="run",
             words="run a repository's lifecycle policy now",
             options=(
@@ -179,7 +179,7 @@ LIFECYCLE: Final = Noun(
             asks=True,
             run=_run,
         ),
-        Act(
+        Command(
             verb="runs",
             words="list runs, the newest first",
             path="runs",

@@ -14,7 +14,7 @@ import msgspec
 
 from cloudcore.command_failures import CommandFailure, Missing, Misuse, RequestRefused
 from cloudcore.commands.invocation import Invocation
-from cloudcore.commands.nouns import Act, Cell, Deletion, Noun, Option, Record, argument
+from cloudcore.commands.nouns import Cell, Command, Deletion, Noun, Option, Record, argument
 from cloudcore.commands.progress import progress
 from cloudcore.commands.records import printable, size_text
 from registry.cli.client.api import ApiClient, client_of
@@ -108,10 +108,10 @@ def _pull(
     return {"image": text, **puller.found, "failure": failure}
 
 
-WARM: Final = Act(
+WARM: Final = Command(
     verb="warm",
     words="pull images through the cache, and keep no copy here",
-    is_of_all=True,
+    is_on_list=True,
     options=(
         argument(
             "images",
@@ -335,8 +335,8 @@ MIRRORS: Final = Noun(
         question="Delete the rule of {prefix}? Nothing new is cached then.",
         said="Deleted the rule of {prefix}; what it has cached stays",
     ),
-    acts=(
-        Act(
+    commands=(
+        Command(
             verb="test",
             words="ask the upstream whether it answers; exit 1 if it does not",
             options=(

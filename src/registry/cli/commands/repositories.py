@@ -6,7 +6,7 @@ from typing import Final
 
 from cloudcore.command_failures import Missing, Misuse
 from cloudcore.commands.invocation import Invocation
-from cloudcore.commands.nouns import Act, Cell, Deletion, Noun, Option, Record, argument
+from cloudcore.commands.nouns import Cell, Command, Deletion, Noun, Option, Record, argument
 from cloudcore.commands.records import by_column, printable, time_text
 from cloudcore.resource_names import parse_uuid
 from registry.cli.client.api import client_of
@@ -88,19 +88,19 @@ REPOSITORIES: Final = Noun(
         said="Deleted {name}; 'entrepot repositories deleted' shows how long it can be restored",
         options=(Option("force", "with the images it holds", "flag"),),
     ),
-    acts=(
-        Act(
+    commands=(
+        Command(
             verb="storage",
             words="show the bytes a repository uses, and those that deleting it would free",
             path="storage",
             method="GET",
             answer="storage",
         ),
-        Act(
+        Command(
             verb="deleted",
             words="list deleted repositories that can be restored",
             path="deleted",
-            is_of_all=True,
+            is_on_list=True,
             answer="repositories",
             columns=(
                 "name",
@@ -113,10 +113,10 @@ REPOSITORIES: Final = Noun(
             ),
             row_name="id",
         ),
-        Act(
+        Command(
             verb="restore",
             words="restore a deleted repository with its images",
-            is_of_all=True,
+            is_on_list=True,
             options=(argument("repository", "name or id it had"),),
             run=_restore,
         ),

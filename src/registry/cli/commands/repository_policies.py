@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from cloudcore.commands.invocation import Invocation
-from cloudcore.commands.nouns import Act, Cell, Deletion, Noun, Option, Record, argument
+from cloudcore.commands.nouns import Cell, Command, Deletion, Noun, Option, Record, argument
 from registry.cli.commands.repositories import REPOSITORIES
 
 _STATEMENTS: Final = (Cell("SID", "sid"), "effect", "principals", "actions", "conditions")
@@ -39,8 +39,8 @@ REPOSITORY_POLICIES: Final = Noun(
         question="Take the policy of {repository} away?",
         said="{repository} has no policy any more",
     ),
-    acts=(
-        Act(
+    commands=(
+        Command(
             verb="set",
             words="give a repository a policy",
             options=(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from cloudcore.commands.invocation import Invocation
-from cloudcore.commands.nouns import Act, Cell, Noun, Option
+from cloudcore.commands.nouns import Cell, Command, Noun, Option
 
 _COLUMNS: Final = (
     Cell("REPOSITORY", "repository.name"),
@@ -33,8 +33,8 @@ STORAGE: Final = Noun(
     path="/v1/storage-usage",
     is_single=True,
     has_show=False,
-    acts=(
-        Act(
+    commands=(
+        Command(
             verb="usage",
             words="show what is stored and what sharing saves",
             options=(Option("by_repository", "the share of each repository", "flag"),),

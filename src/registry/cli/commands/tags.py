@@ -6,7 +6,7 @@ from typing import Final
 
 from cloudcore.command_failures import Missing, Misuse, RequestRefused
 from cloudcore.commands.invocation import Invocation
-from cloudcore.commands.nouns import Act, Cell, Noun, Option, Record, argument, method_act
+from cloudcore.commands.nouns import Cell, Command, Noun, Option, Record, argument, method_command
 from cloudcore.commands.records import by_column, printable
 from registry.cli.client.api import ApiClient, client_of
 from registry.cli.client.references import (
@@ -131,8 +131,8 @@ TAGS: Final = Noun(
     missing=dict.fromkeys(
         ("show", "history"), lambda run, _: missing_tag_text(_named(run.written))
     ),
-    acts=(
-        Act(
+    commands=(
+        Command(
             verb="set",
             words="point a tag to an image, without pull or push",
             options=(
@@ -142,7 +142,7 @@ TAGS: Final = Noun(
             ),
             run=_set,
         ),
-        Act(
+        Command(
             verb="delete",
             words="delete tags; their images stay",
             path="/v1/repositories",
@@ -156,7 +156,7 @@ TAGS: Final = Noun(
             asks=True,
             run=_delete,
         ),
-        Act(
+        Command(
             verb="history",
             words="show the changes of a tag: what, when, by whom",
             path="history",
@@ -170,15 +170,15 @@ TAGS: Final = Noun(
             ),
             row_name="digest",
         ),
-        Act(
+        Command(
             verb="deleted",
             words="list tags that can be restored",
-            is_of_all=True,
+            is_on_list=True,
             columns=_DELETED,
             row_name=_deleted_name,
             run=_list_deleted,
         ),
-        method_act("restore", "restore a deleted tag", "tag", "{tag} points to {digest} again"),
+        method_command("restore", "restore a deleted tag", "tag", "{tag} points to {digest} again"),
     ),
 )
 

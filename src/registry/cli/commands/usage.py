@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from typing import Final
 
 from cloudcore.commands.invocation import Invocation
-from cloudcore.commands.nouns import Act, Cell, Option
+from cloudcore.commands.nouns import Cell, Command, Option
 from cloudcore.identity.commands.options import find_organization, person
 from registry.cli.client.api import PAGE_ROWS
 from registry.cli.commands.audit import parse_moment
@@ -38,7 +38,7 @@ def _show(run: Invocation) -> None:
 
 
 COMMANDS: Final = (
-    Act(
+    Command(
         "usage",
         "show what the account has used, by day or hour",
         options=(

@@ -24,7 +24,7 @@ from cloudcore.db.base import Connection
 from cloudcore.db.rows import ZERO, find_all, given, insert_or_change
 from cloudcore.db.statement import Statement, listed, text_list
 from cloudcore.kms.key import KeyState
-from cloudcore.kms.rows import hold_key, kms_keys
+from cloudcore.kms.rows import kms_keys, lock_key_shared
 from registry.metadata.blobs.quarantine import quarantine_bytes
 from registry.metadata.control_tables import deleted_manifest_blobs, deleted_manifests
 from registry.metadata.quotas import add_bytes
@@ -120,7 +120,7 @@ def put_wrap(
     Return False, and change nothing, if the key is not enabled. An enabled key cannot be disabled
     until `tx` ends. The caller has locked the object.
     """
-    if hold_key(tx, account_id, kms_key_id) != "enabled":
+    if lock_key_shared(tx, account_id, kms_key_id) != "enabled":
         return False
     put_held_wrap(tx, account_id, object_id, kms_key_id, wrapped)
     return True
@@ -141,7 +141,7 @@ def put_held_wrap(
 
 def hold_enabled(tx: Connection, account_id: str, kms_key_ids: Iterable[str]) -> bool:
     """Prevent KMS keys from being disabled until `tx` ends; return False if one is not enabled."""
-    return all(hold_key(tx, account_id, each) == "enabled" for each in sorted(kms_key_ids))
+    return all(lock_key_shared(tx, account_id, each) == "enabled" for each in sorted(kms_key_ids))
 
 
 def drop_other_wraps(

@@ -353,7 +353,7 @@ def indexes_listing(tx: Connection, manifest_id: str) -> list[str]:
     return [row[0] for row in tx.rows(_PARENTS, manifest_id=manifest_id, limit=_MAX_PARENTS)]
 
 
-def listed_of(tx: Connection, ids: Sequence[str]) -> set[str]:
+def ids_with_parents(tx: Connection, ids: Sequence[str]) -> set[str]:
     """Return those of these manifest ids that an index lists."""
     return {row[0] for row in tx.rows(_LISTED, ids=text_list(ids))}
 
@@ -416,7 +416,7 @@ def annotations_of(tx: Connection, repository_id: str, ids: Sequence[str]) -> di
     return dict(tx.rows(_ANNOTATIONS, repository_id=repository_id, ids=text_list(ids)))
 
 
-def note_pulls(tx: Connection, pulls: Iterable[tuple[str, int]]) -> None:
+def record_last_pulls(tx: Connection, pulls: Iterable[tuple[str, int]]) -> None:
     """Set when manifests were last pulled, unless a later time is stored.
 
     `pulls` are pairs of a manifest id and a time to the minute, in microseconds since the epoch.

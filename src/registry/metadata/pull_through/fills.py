@@ -77,7 +77,7 @@ def find_fill(tx: Connection, account_id: str, key: str) -> Fill | None:
     return Fill(row[0], row[1], upload)
 
 
-def note_staged(
+def record_staged_bytes(
     tx: Connection, lease: Lease, received: ReceivedBytes, size: int | None, expires_at: int
 ) -> bool:
     """Record the durably staged bytes and the blob's size; return False if the lease was lost.

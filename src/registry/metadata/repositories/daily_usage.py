@@ -14,7 +14,7 @@ from cloudcore.db.base import Connection
 from cloudcore.db.rows import ZERO, bound, deletion, find_all, first, given, value
 from cloudcore.db.statement import Statement, listed, paged, text_list
 from registry.metadata.control_tables import account_days, repository_days, repository_growth
-from registry.metadata.repositories.stale import OF_BATCH, note_uses
+from registry.metadata.repositories.stale import OF_BATCH, record_uses
 from registry.metadata.tables import manifests, repositories
 
 DAY: Final = 24 * 3600 * MICROSECONDS
@@ -220,7 +220,7 @@ def measure_batch(tx: Connection, day: int, after: str) -> Measured | None:
     for span in SPANS:
         since = day - span + 1
         tx.execute(_MEASURE_GROWTH, span=span, since=since, since_moment=since * DAY, **of_batch)
-    note_uses(tx, *of_batch.values())
+    record_uses(tx, *of_batch.values())
     sums = {str(row[0]): int(row[1]) for row in tx.rows(_SUMS, **of_batch)}
     return Measured(str(ids[-1]), sums)
 

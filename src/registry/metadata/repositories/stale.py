@@ -84,7 +84,7 @@ class LastUse(NamedTuple):
     repository_id: str
 
 
-def note_uses(tx: Connection, first: str, last: str) -> None:
+def record_uses(tx: Connection, first: str, last: str) -> None:
     """Write the last use of each live repository with an id from `first` to `last`.
 
     Delete the last uses of deleted repositories in this range.

@@ -12,7 +12,7 @@ from cloudcore.iam.decision import Caller, Question, Verdict, decide
 from cloudcore.iam.patterns import Patterns, StepBudget
 from cloudcore.iam.policy import Effect, Policy, PolicyStatement
 from cloudcore.iam.principal import Principal, SourceIdentity
-from cloudcore.identity.rights.documents import names_principal, read_stored
+from cloudcore.identity.rights.documents import means_principal, read_stored
 from cloudcore.resource_names import Crn
 from cloudcore.web.bodies import ResourceRef
 from registry.metadata.repositories.policies import RepositoryAccess
@@ -137,5 +137,5 @@ def _caller(principal: Principal, target: RepositoryAccess) -> Caller:
     A name in the policy means the principal that had it when the policy was written. A later
     principal with the same name gets an empty CRN here, so that no statement matches it.
     """
-    meant = names_principal(target.principal_ids or "{}", principal.crn, principal.id)
+    meant = means_principal(target.principal_ids or "{}", principal.crn, principal.id)
     return Caller(principal.crn if meant else "", principal.account_id)

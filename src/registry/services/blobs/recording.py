@@ -29,7 +29,7 @@ from typing import Final, NamedTuple
 from cloudcore.clock import MICROSECONDS
 from cloudcore.db.base import Connection, OutcomeUnknown
 from cloudcore.errors import QuotaExceeded
-from cloudcore.kms.rows import hold_key
+from cloudcore.kms.rows import lock_key_shared
 from registry.blobstore.base import PLAIN, Stored
 from registry.errors import KmsKeyDeleted, KmsKeyDisabled, NameUnknown
 from registry.metadata.blobs import objects as blobs
@@ -415,7 +415,7 @@ def _put_own_wrap(tx: Connection, new: NewBytes, object_id: str) -> str | None:
     if new.target is not None and new.target.kms_key_id == wrap.kms_key_id:
         put_held_wrap(tx, new.account_id, object_id, *wrap)
     elif not put_wrap(tx, new.account_id, object_id, *wrap):
-        if hold_key(tx, new.account_id, wrap.kms_key_id) == "deleted":
+        if lock_key_shared(tx, new.account_id, wrap.kms_key_id) == "deleted":
             raise KmsKeyDeleted
         raise KmsKeyDisabled
     return wrap.kms_key_id

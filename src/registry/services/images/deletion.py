@@ -49,7 +49,7 @@ def drop_image(
     The caller holds the repository's lock. With `has_force`, the error mentions `force`, which the
     client can use. Raise `ManifestReferenced` if an index of the repository lists the manifest.
     """
-    if manifests.listed_of(tx, [manifest.id]):
+    if manifests.ids_with_parents(tx, [manifest.id]):
         raise referenced(tx, repository, manifest, has_force=has_force)
     return drop_unlisted(tx, repository, [manifest], change)
 

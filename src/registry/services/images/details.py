@@ -291,7 +291,7 @@ def _delete_images(
     incomplete = detach_listed(tx, repository, set(ids)) if force else {}
     # In rounds: the children of an index can be deleted in the round after it.
     while waiting:
-        kept = manifests.listed_of(tx, waiting)
+        kept = manifests.ids_with_parents(tx, waiting)
         free = [each for each in waiting if each not in kept]
         if not free:
             break

@@ -18,7 +18,7 @@ from cloudcore.clock import MICROSECONDS, Clock
 from cloudcore.db.base import Connection, Database
 from cloudcore.metering.needs import Meter
 from cloudcore.metering.usage import HOUR, SkuUse, add
-from registry.metadata.images.manifests import note_pulls
+from registry.metadata.images.manifests import record_last_pulls
 from registry.metadata.pull_through import rules as rows
 from registry.metadata.pull_through.rules import Totals
 from registry.metadata.repositories.daily_usage import DAY, accounts_of, add_pulls
@@ -139,7 +139,7 @@ def record_pulls(tx: Connection, batch: Batch) -> None:
         pulls[manifest_id] += count
         last[manifest_id] = max(minute * _MINUTE, last.get(manifest_id, 0))
     # Sorted, so that two processes lock rows in the same order and never deadlock.
-    note_pulls(tx, sorted(last.items()))
+    record_last_pulls(tx, sorted(last.items()))
     owners = add_pulls(tx, days)
     _record_counts(tx, pulls, batch.cached)
     add(tx, _used(tx, batch, owners))

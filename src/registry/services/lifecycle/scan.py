@@ -34,7 +34,7 @@ class SubjectImage(NamedTuple):
     the image is kept while a subject exists, but does not expire with one."""
 
 
-class Tagging:
+class TagFacts:
     """The facts about some images' tags that rules depend on."""
 
     def __init__(self, policy: CompiledPolicy) -> None:
@@ -100,7 +100,7 @@ async def read_all(
 
     Each page is a transaction of its own, so that other requests run in between.
     """
-    tagging = Tagging(policy)
+    tagging = TagFacts(policy)
     after = ""
     while page := await database.read(rows.page_of_tags, repository_id, after, PAGE):
         # Matching patterns may take long, so it runs in a thread.
@@ -115,7 +115,7 @@ async def read_all(
         found.images.extend(_image(each, policy, tagging, subjects) for each in columns)
         indexes = [each.id for each in columns if each.is_index]
         if indexes:
-            edges = await database.read(rows.children_of_some, repository_id, indexes)
+            edges = await database.read(rows.children_of_indexes, repository_id, indexes)
             _add_edges(found.children, edges)
         after = page[-1][0]
         await asyncio.sleep(0)  # a read of SQLite does not yield to the event loop
@@ -137,11 +137,11 @@ def read_some(
     An image counts as held if an image outside `ids` holds it, or if it got a tag since
     `planned_at`. `subjects` are digests of already expired images.
     """
-    tagging = Tagging(policy)
-    digests = tagging.note(rows.tags_of_some(tx, repository_id, ids))
+    tagging = TagFacts(policy)
+    digests = tagging.note(rows.tags_of_images(tx, repository_id, ids))
     if digests:
         tagging.note_present(rows.ids_of(tx, repository_id, digests))
-    columns = [ImageColumns(*row) for row in rows.some_images(tx, repository_id, ids, now)]
+    columns = [ImageColumns(*row) for row in rows.images_with_ids(tx, repository_id, ids, now)]
     present = {each.id for each in columns}
     found = ScannedImages([], {})
     edges = parent_edges(tx, repository_id, ids)
@@ -160,7 +160,7 @@ def read_some(
 
 
 def _image(
-    columns: ImageColumns, policy: CompiledPolicy, tagging: Tagging, subjects: Collection[str]
+    columns: ImageColumns, policy: CompiledPolicy, tagging: TagFacts, subjects: Collection[str]
 ) -> Image:
     if columns.tag_count:
         rules, renewed_at = tagging.of(columns.id)

@@ -200,7 +200,7 @@ class Feed:
         if self._loose_bytes >= _PART_BYTES or self._timer is None:
             self._release()
 
-    def note_staged(self, offset: int) -> None:
+    def record_staged_bytes(self, offset: int) -> None:
         """Set the number of bytes that can be read from the staged file."""
         self._staged = offset
         self._evict()

@@ -41,7 +41,7 @@ _WATCH_SECONDS: Final = 0.5
 """Seconds between checks that the other worker is still fetching."""
 
 
-async def feed_blob(ctx: ServiceContext, source: FillSource, feed: Feed) -> None:
+async def run_fill(ctx: ServiceContext, source: FillSource, feed: Feed) -> None:
     """Feed a blob to its readers until all bytes have arrived, or fail the feed; never raise.
 
     If the blob is already stored, the feed finishes without bytes.
@@ -260,7 +260,7 @@ async def _read(opened: OpenObject, feed: Feed, offset: int) -> None:
     async for part in opened.stream(offset):
         feed.append(part)
         offset += len(part)
-        feed.note_staged(offset)
+        feed.record_staged_bytes(offset)
 
 
 async def _open_key(ctx: ServiceContext, upload: Upload) -> DataKey | None:

@@ -112,7 +112,7 @@ class FillStage:
     async def _write(self, parts: Sequence[bytes]) -> None:
         await _WRITING(_append, self.staged, parts)
         self._offset += sum(map(len, parts))
-        self._feed.note_staged(self._offset - self._offset % FRAME_BYTES)
+        self._feed.record_staged_bytes(self._offset - self._offset % FRAME_BYTES)
         since = self._offset - self._hold.upload.received_bytes
         now = asyncio.get_running_loop().time()
         if since >= _NOTE_BYTES and now - self._noted_at >= _NOTE_SECONDS:
@@ -128,9 +128,9 @@ class FillStage:
         expires_at = ctx.clock() + ctx.limits.upload_idle
         given = hold.lease, received, self._size, expires_at
         try:
-            is_noted = await write(fills.note_staged, *given)
+            is_noted = await write(fills.record_staged_bytes, *given)
         except OutcomeUnknown:
-            is_noted = await write(fills.note_staged, *given)
+            is_noted = await write(fills.record_staged_bytes, *given)
         if not is_noted:
             raise UploadLeaseLost
         if hold.has_copy:

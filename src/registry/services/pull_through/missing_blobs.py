@@ -30,7 +30,7 @@ from registry.services.blobs.reading import FoundBlob
 from registry.services.context import ServiceContext
 from registry.services.pull_through.feed import FeedReader
 from registry.services.pull_through.fetched_manifests import cached_repository
-from registry.services.pull_through.fill_or_follow import feed_blob
+from registry.services.pull_through.fill_or_follow import run_fill
 from registry.services.pull_through.fills import FillSource, fill_key
 from registry.services.pull_through.references import size_in_manifests
 from registry.services.pull_through.remote import as_error, remote_of
@@ -88,7 +88,7 @@ async def get_missing_blob(
             return await reading.stat_blob(ctx, name, digest)
         of, account_id = place.repository_id, place.rule.account_id
         source = FillSource(name, of, account_id, digest, remote, place.size, is_known)
-        feed = ctx.fills.join(source, partial(feed_blob, ctx, source))
+        feed = ctx.fills.join(source, partial(run_fill, ctx, source))
         reader = FeedReader(feed, ctx.reader, partial(_open_stored, ctx, name, digest))
         try:
             await feed.opened()
