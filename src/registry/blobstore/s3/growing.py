@@ -41,10 +41,22 @@ class GrowingUpload(BlockingGrowing):
             try:
                 self._object = self._files.open_committed(self._upload_id, self._data_key)
             except ObjectUnknown:
-                more = self._files.acknowledged(self._upload_id, self._data_key, offset)
-                self._tail = more or self._tail
-                return StagedLook(self._tail[offset : offset + count], None)
+                return self._look_at_tail(offset, count)
         return super().look(offset, count)
+
+    def _look_at_tail(self, offset: int, count: int) -> StagedLook:
+        try:
+            more = self._files.acknowledged(self._upload_id, self._data_key, offset)
+        except StagedDropped:
+            try:  # it may have become an object between the two looks
+                self._object = self._files.open_committed(self._upload_id, self._data_key)
+            except ObjectUnknown:
+                pass
+            else:
+                return super().look(offset, count)
+            raise
+        self._tail = more or self._tail
+        return StagedLook(self._tail[offset : offset + count], None)
 
     def growth(self) -> StagedGrowth:
         """Return the size of the committed object, which `look` has opened."""
