@@ -57,8 +57,8 @@ BEGUN: Final = {
     "sqlite": ("restoring _write_mark 1 after",),
     "postgresql": (
         "restoring _write_mark 1 after",
-        "postgresql _mark 1 before",
-        "postgresql _mark 1 after",
+        "postgresql mark_database 1 before",
+        "postgresql mark_database 1 after",
     ),
 }
 SENT: Final = (
