@@ -22,7 +22,7 @@ T_co = TypeVar("T_co", covariant=True)
 
 
 class PortType(Generic[T_co]):
-    """A port as its users see it: its implementation has this type, or a subtype."""
+    """A port as its users see it: its implementation is a `T_co`, or a subtype."""
 
     def __init__(self, name: str) -> None:
         """Name the port ``<family>.<what>``; names are unique."""

@@ -403,7 +403,7 @@ class _Session:
         return time.monotonic() < self._breaks.at + PATIENCE_SECONDS
 
     def drop(self) -> None:
-        """Close the connection, if there is one."""
+        """Close the connection, if there is one, and record the break."""
         if self._connection is not None:
             self._connection.raw.close()
             self._connection = None

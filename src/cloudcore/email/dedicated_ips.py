@@ -139,7 +139,7 @@ def request(tx: Connection, new: DedicatedIP, inventory: Sequence[str]) -> Dedic
 def set_status(tx: Connection, found: DedicatedIP, status: WarmupStatus, now: int) -> DedicatedIP:
     """Pause a dedicated IP (status ``paused``), or resume a paused one (status ``new``); return it.
 
-    Resuming forgets the outcomes. Raise `NotFound` if the dedicated IP was deleted meanwhile.
+    Resuming clears `outcomes`. Raise `NotFound` if the dedicated IP was deleted meanwhile.
     """
     old = DEDICATED_IP_ROWS.lock(tx, found.account_id, found.id)
     if (old.warmup_status == "paused") == (status == "paused"):

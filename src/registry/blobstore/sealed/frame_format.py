@@ -166,7 +166,7 @@ class FrameCipher:
 
 
 def says_packed(header: bytes | bytearray) -> bool:
-    """Return True if a header claims that the object is packed; the claim is not verified."""
+    """Return True if a header claims that frames may be compressed; this is not verified."""
     return header[_COMPRESSION_AT : _COMPRESSION_AT + 1] == bytes((_ZSTD,))
 
 

@@ -81,7 +81,7 @@ def read_body(tx: Connection, stored_id: str) -> bytes | None:
 
 
 def drop_bodies(tx: Connection, stored_ids: Sequence[str]) -> None:
-    """Delete the inline bytes with these stored ids; the same transaction deletes their objects."""
+    """Delete the inline bytes with these stored ids; the caller deletes their objects in `tx`."""
     tx.execute(_DROP, ids=text_list(stored_ids))
 
 
