@@ -318,9 +318,9 @@ def _last_line(folder: Path) -> str:
 
 @contextlib.asynccontextmanager
 async def _held(folder: Path, *, is_made: bool) -> AsyncIterator[bool]:
-    """Lock a folder against all other processes and tasks; yield False if there is no folder.
+    """Lock a folder against all other processes and tasks; yield True while it is locked.
 
-    With `is_made`, make a missing folder, and yield True.
+    If the folder does not exist, make it if `is_made`; otherwise lock nothing, and yield False.
     """
     while True:
         if is_made:
@@ -352,7 +352,8 @@ def _make(folder: Path) -> None:
 async def _lock(opened: int) -> None:
     while True:
         with contextlib.suppress(BlockingIOError):
-            return fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return
         await asyncio.sleep(POLL_SECONDS)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -80,11 +81,7 @@ def copy_objects(
     try:
         for page in _pages(tx, names):
             hashes = _hashes(tx, names, page) if verifies else {}
-
-            def copy_one(row: NamedObject, hashes: Mapping[str, str] = hashes) -> tuple[str, bool]:
-                is_suspect = row.stored_id in suspects
-                return _copy_missing(copier, row, hashes.get(row.stored_id), is_suspect=is_suspect)
-
+            copy_one = partial(_copy_missing, copier, suspects=suspects, hashes=hashes)
             found = threads.map(copy_one, page) if copier.at_once > 1 else map(copy_one, page)
             for row, (problem, is_new) in zip(page, found, strict=True):
                 done += 1
@@ -107,13 +104,14 @@ def _hashes(tx: Connection, names: Names, page: Sequence[NamedObject]) -> dict[s
 
 
 def _copy_missing(
-    copier: Copier, row: NamedObject, wanted: str | None, *, is_suspect: bool
+    copier: Copier, row: NamedObject, suspects: frozenset[str], hashes: Mapping[str, str]
 ) -> tuple[str, bool]:
     """Copy an object unless the target has it; return (its damage or "", True if it was copied).
 
-    `wanted` is the hash of its bytes; None: compare only their size.
+    If it is not in `hashes`, only its size is compared.
     """
-    is_there = not is_suspect and copier.size(row.stored_id) == row.stored_size
+    wanted = hashes.get(row.stored_id)
+    is_there = row.stored_id not in suspects and copier.size(row.stored_id) == row.stored_size
     if is_there and not _problem(copier, row, row.stored_size, wanted):
         return "", False
     try:

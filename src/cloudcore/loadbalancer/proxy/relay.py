@@ -321,7 +321,9 @@ class Conversation:
 def _reset(client: Channel) -> None:
     """Reset a connection, as its end alone could be that of a response without a length."""
     at_once = struct.pack("ii", 1, 0)
-    client.writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, at_once)
+    opened = client.writer.get_extra_info("socket")
+    with contextlib.suppress(OSError):  # the client has closed it
+        opened.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, at_once)
     client.writer.transport.abort()
 
 

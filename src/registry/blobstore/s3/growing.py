@@ -7,7 +7,7 @@ bytes that were sent in parts must wait for the commit.
 
 from __future__ import annotations
 
-from contextlib import closing
+from contextlib import closing, suppress
 from typing import TYPE_CHECKING
 
 from registry.blobstore.base import DataKey, ObjectUnknown, StagedDropped
@@ -48,13 +48,11 @@ class GrowingUpload(BlockingGrowing):
         try:
             more = self._files.acknowledged(self._upload_id, self._data_key, offset)
         except StagedDropped:
-            try:  # it may have become an object between the two looks
+            with suppress(ObjectUnknown):  # it may have become an object between the two looks
                 self._object = self._files.open_committed(self._upload_id, self._data_key)
-            except ObjectUnknown:
-                pass
-            else:
-                return super().look(offset, count)
-            raise
+            if self._object is None:
+                raise
+            return super().look(offset, count)
         self._tail = more or self._tail
         return StagedLook(self._tail[offset : offset + count], None)
 
