@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Final
 
+import pytest
 from msgspec import structs
 
 from cloudcore.clock import MICROSECONDS, uuid7
@@ -23,6 +24,8 @@ SHORT: Final = TimeLimits(connect=10, head=10, idle=0.3, small_answer=0.3)
 """For a body that does not come; one that comes may be late on a busy machine."""
 LONG: Final = TimeLimits(connect=10, head=10, idle=10, small_answer=10)
 NOW: Final = 1_800_000_000 * MICROSECONDS
+NAME: Final = "library/alpine"
+LAYER: Final = b"0123456789" * 50
 
 
 def rule_of(account_id: str, **fields: object) -> CacheRule:
@@ -98,9 +101,9 @@ def ask_of(
     allowed = Allowed("ENTREPOT_UPSTREAM_ALLOWED", (upstream.url, *others))
     http = HttpClient(allowed, resolve=resolve, limits=limits)
     noted = Noted()
-    asked = Asking(upstream, RegistryClient(http, lambda: asked.now, watch or noted), http, noted)
+    given = Asking(upstream, RegistryClient(http, lambda: given.now, watch or noted), http, noted)
     try:
-        yield asked
+        yield given
     finally:
         http.close()
 
@@ -109,4 +112,13 @@ def ask_of(
 def asking(upstream: ScriptedUpstream | None = None) -> Iterator[Asking]:
     """Serve an upstream and give its client."""
     with scripted_upstream(upstream) as served, ask_of(served) as asked:
+        yield asked
+
+
+@pytest.fixture
+async def asked() -> AsyncIterator[Asking]:
+    """Serve an upstream with an image of one layer, for which the client has a credential."""
+    with asking() as asked:
+        asked.upstream.add_image(NAME, "3", LAYER)
+        asked.upstream.username, asked.upstream.secret = "user", CANARY
         yield asked

@@ -147,18 +147,24 @@ async def test_a_domain_whose_record_or_grant_is_gone_is_not_renewed(certified: 
         assert codes(shown["challenges"][0]) == [(code, "error", 1)]
 
 
-async def test_dns_that_is_away_between_the_check_and_the_issue_lets_nothing_fail(
-    certified: World,
-) -> None:
+async def checked(certified: World) -> tuple[dict[str, Any], str]:
+    """Request a certificate, and find its CNAME; return the certificate and the CNAME's name."""
     made = await certified.request("web", "www.example.com")
     record, target = (
         made["challenges"][0][name] for name in ("cname_record_name", "expected_cname")
     )
     certified.names.cnames[record] = target
     (kind,) = CERTIFICATE.runtime.job_kinds(certified.needs)
-    checked = await kind.step(await job_of(certified, made))
-    assert checked.change is not None
-    await certified.served.database.write(checked.change)
+    step = await kind.step(await job_of(certified, made))
+    assert step.change is not None
+    await certified.served.database.write(step.change)
+    return made, record
+
+
+async def test_dns_that_is_away_between_the_check_and_the_issue_lets_nothing_fail(
+    certified: World,
+) -> None:
+    made, _ = await checked(certified)
     certified.names.fails = True
     shown = await certified.worked(made)
     assert (shown["status"], codes(shown)) == ("issuing", [("CA_UNREACHABLE", "warning", 1)])
@@ -187,16 +193,7 @@ async def test_an_authority_that_asks_the_dns_does_not_look_for_us_at_a_renewal(
 async def test_a_domain_that_moved_between_the_check_and_the_issue_is_not_signed(
     certified: World,
 ) -> None:
-    made = await certified.request("web", "www.example.com")
-    record, target = (
-        made["challenges"][0][name] for name in ("cname_record_name", "expected_cname")
-    )
-    certified.names.cnames[record] = target
-    served, needs = certified.served, certified.needs
-    (kind,) = CERTIFICATE.runtime.job_kinds(needs)
-    checked = await kind.step(await job_of(certified, made))
-    assert checked.change is not None
-    await served.database.write(checked.change)
+    made, record = await checked(certified)
     assert (await certified.show(made))["status"] == "issuing"
     certified.names.cnames[record] = "another.acme.cloud.test."
     shown = await certified.worked(made)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from typing import Any, Final
 
 import pytest
@@ -21,10 +21,9 @@ from registry.upstream.base import (
 )
 from registry.upstream.client import RegistryClient
 from tests.scripted_upstream import INDEX, Answer, Asked, digest_of, error, scripted_upstream
-from tests.upstream_world import CANARY, Asking, ask_of, asking
+from tests.upstream_world import CANARY, LAYER, NAME, Asking, ask_of, asked
 
-NAME: Final = "library/alpine"
-LAYER: Final = b"0123456789" * 50
+__all__ = ["asked"]
 DIGEST: Final = Digest.parse(digest_of(LAYER))
 
 
@@ -40,14 +39,6 @@ LOOPS: Final = pytest.mark.parametrize(
 def anyio_backend() -> tuple[str, dict[str, bool]]:
     """Return the event loop that serves."""
     return "asyncio", {"use_uvloop": True}
-
-
-@pytest.fixture
-async def asked() -> AsyncIterator[Asking]:
-    with asking() as asked:
-        asked.upstream.add_image(NAME, "3", LAYER)
-        asked.upstream.username, asked.upstream.secret = "user", CANARY
-        yield asked
 
 
 async def blob(asked: Asking, start: int = 0) -> tuple[int, int | None, bytes]:

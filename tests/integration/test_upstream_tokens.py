@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from contextlib import closing
 from ipaddress import ip_address
-from typing import Final
 
 import pytest
 
@@ -24,24 +22,15 @@ from registry.upstream.base import (
     UpstreamUnreachable,
 )
 from tests.scripted_upstream import Answer, Asked, digest_of, error
-from tests.upstream_world import CANARY, NOW, Asking, asking
+from tests.upstream_world import CANARY, LAYER, NAME, NOW, Asking, asked
 
-NAME: Final = "library/alpine"
-LAYER: Final = b"0123456789" * 50
+__all__ = ["asked"]
 
 
 @pytest.fixture
 def anyio_backend() -> tuple[str, dict[str, bool]]:
     """Return the event loop that serves."""
     return "asyncio", {"use_uvloop": True}
-
-
-@pytest.fixture
-async def asked() -> AsyncIterator[Asking]:
-    with asking() as asked:
-        asked.upstream.add_image(NAME, "3", LAYER)
-        asked.upstream.username, asked.upstream.secret = "user", CANARY
-        yield asked
 
 
 async def blob(asked: Asking) -> bytes:
