@@ -111,7 +111,8 @@ class Family(Generic[Needs]):
     title: str = ""
     """What users call the family's resources; if empty, the capitalized name is shown."""
     host: str | None = ""
-    """Name of the family in the setting `family_hosts`, by default `name`; None: on every host."""
+    """Name of the family in the setting `family_hosts`; if empty, its `name`. A family with None is
+    served on every host."""
     paths: tuple[str, ...] = ()
     """First segments of the paths of the family's routes, such as ``/v1/queues``. No other family
     has routes there. The paths of `resources` are added."""

@@ -86,8 +86,8 @@ def is_record_of(text: bytes, public: str) -> bool:
 def signed(message: bytes, identity: SendingIdentity, open_key: OpenKey) -> bytes:
     """Return a message with a domain's DKIM signature added; other signatures in the message stay.
 
-    If the identity is no domain, the message is returned unchanged. The message is in SMTP form,
-    with CRLF. Signing takes milliseconds of a core, so call this in a thread. The signature covers
+    Return the message unchanged if the identity is an address. The lines of the message end in
+    CRLF. Signing takes milliseconds of a core, so call this in a thread. The signature covers
     the body, the fields `_SIGNED`, and the absence of a second ``From`` (RFC 6376 §8.15).
     """
     if identity.kind != "domain":

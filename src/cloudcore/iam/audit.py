@@ -61,8 +61,8 @@ class Auditor(Protocol):
     def note_refusal(self, event: AuditEvent, owners: Owners | None = None) -> None:
         """Count a refusal in memory, to be written later.
 
-        Refusals of the same principal, source, action and hour become one event. The write calls
-        `owners` for the ids of the event's owners; None: `event.owner_id` is the only owner.
+        Refusals of the same principal, source, action and hour become one event. When the event is
+        written, `owners` returns the ids of its owners; without `owners`, `event.owner_id` owns it.
         """
 
 

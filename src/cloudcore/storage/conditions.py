@@ -105,9 +105,8 @@ MAX_DIGITS: Final = 19
 def parse_range(header: str | None, size: int) -> tuple[int, int] | None:
     """Return ``(start, stop)`` of a ``Range`` header, with `stop` excluded.
 
-    Return None, for the whole object, if there is no header, the range is malformed, or several
-    ranges are requested. Raise `InvalidRange` if an object of `size` bytes has no byte in the
-    range.
+    Return None, and the client gets the whole object, if the header is absent or malformed, or has
+    several ranges. Raise `InvalidRange` if an object of `size` bytes has no byte in the range.
     """
     found = None if header is None else _RANGE.fullmatch(header.strip().lower())
     if found is None or found.groups() == ("", ""):

@@ -43,7 +43,7 @@ _MOST_NOTE: Final = 4096
 _ID: Final = re.compile(r"[0-9a-f-]{36}")
 _Count = Annotated[int, msgspec.Meta(ge=0, le=1 << 60)]
 _Moment = Annotated[int, msgspec.Meta(ge=0, le=1 << 57)]
-"""Before the year 7000, so that it can be told."""
+"""Microseconds since the epoch, up to the year 6536: later times cannot be written as dates."""
 
 
 class _Note(msgspec.Struct, frozen=True):

@@ -82,7 +82,7 @@ class ServerPlace(NamedTuple):
 
 
 _Seconds = Annotated[int, msgspec.Meta(ge=0, le=1 << 37)]
-"""A moment before the year 7000: whoever may write to the bucket may have changed it."""
+"""Seconds since the epoch, up to the year 6325: who can write to the bucket can forge them."""
 _Count = Annotated[int, msgspec.Meta(ge=0, le=1 << 60)]
 
 
