@@ -266,17 +266,14 @@ async def test_a_person_and_an_organization_own_so_many(identity: World) -> None
         assert error["params"] == {"quota": quota, "limit": limit, "used": limit}
 
 
-def names_of_threads() -> set[tuple[str, int | None]]:
-    return {(thread.name, thread.ident) for thread in threading.enumerate()}
-
-
 async def test_all_routes_hash_in_the_same_two_threads(
     identity: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """However many passwords are hashed at once: each takes 32 MiB and a core."""
     monkeypatch.setattr(passwords, "COST", passwords.ScryptCost(log_n=15, r=8, p=3))
     await identity.person("eve")
-    before = names_of_threads()
+    # The threads themselves: the name and the number of one that ends are given to another.
+    before = set(threading.enumerate())
     change = {"current_password": "not the one", "password": "a long enough password"}
     new = [
         {"email": f"{number}@example.org", "organization": identity.acme.organization_id}
@@ -287,5 +284,5 @@ async def test_all_routes_hash_in_the_same_two_threads(
         identity.status("PUT", f"{USERS}/me/password", change, token="eve"),
     )
     assert statuses == [*[201] * AT_ONCE, 400]
-    begun = sorted(name for name, _ in names_of_threads() - before)
+    begun = sorted(thread.name for thread in set(threading.enumerate()) - before)
     assert begun == ["scrypt_0", "scrypt_1"]
