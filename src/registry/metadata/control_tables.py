@@ -1,4 +1,4 @@
-"""Tables that pulls do not read: history, tombstones, pins, policies, runs, daily sums.
+"""Tables that pulls do not read: history, tombstones, pins, policies, quarantine, sums.
 
 A tombstone references the objects of a deleted image by foreign keys, so the objects cannot be
 collected before the tombstone is removed.

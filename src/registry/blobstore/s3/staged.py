@@ -339,9 +339,9 @@ class S3Staged:
         self._digests = RunningDigests(hashers, known)
 
     def _restage(self, offset: int, algorithm: str | None) -> None:
-        """Turn the first `offset` bytes of an object, or of sent parts, into staged bytes.
+        """Stage the first `offset` bytes of the object, or of the sent parts, again.
 
-        The bytes are stored in new parts and a new tail before the object is deleted.
+        New parts and a new tail are stored before the old bytes are deleted.
         """
         shared, found = self._shared, self._found
         if found.head is None:

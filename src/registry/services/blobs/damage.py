@@ -67,7 +67,7 @@ def list_damaged(
 
 
 class BrokenWraps:
-    """Logs broken wraps, each once in this process."""
+    """Logs data keys that do not unwrap, each once in this process."""
 
     def __init__(self) -> None:
         self._logged: set[tuple[str, str | None]] = set()
