@@ -149,6 +149,26 @@ async def test_half_a_response_without_a_length_ends_in_a_reset(tmp_path: Path) 
     await one.die()
 
 
+async def test_a_target_that_refuses_a_body_unread_is_heard(tmp_path: Path) -> None:
+    async def refuse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 413 Too Large\r\nContent-Length: 9\r\n\r\ntoo large")
+        await writer.drain()
+        writer.close()  # with bytes unread, which resets the connection
+
+    one = await Server("one", refuse).start()
+    async with balanced(tmp_path, "embedded") as balancer:  # HAProxy often gives up
+        await balancer.apply(balancer.plan(one, health=HealthPlan("tcp", "/", 300, 1, 1, 3)))
+        for _ in range(20):
+            client = await balancer.connect()
+            head = b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 4000000\r\n\r\n"
+            client.writer.write(head + bytes(200_000))
+            answer = await client.read()
+            assert (answer.status, answer.body) == (413, b"too large")
+            client.writer.close()
+    await one.die()
+
+
 async def test_a_head_of_a_target_that_is_too_large_is_not_the_clients_fault(
     kind: str, tmp_path: Path
 ) -> None:

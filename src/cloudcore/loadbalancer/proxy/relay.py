@@ -156,11 +156,7 @@ class Conversation:
         return False
 
     async def _refuse(self, status: int) -> None:
-        """Answer with an error status; if a response has already begun, cut the connection instead.
-
-        After the answer, read a little of what the client still sends: otherwise the client might
-        not receive the answer.
-        """
+        """Answer with an error status; reset the connection if a response has already begun."""
         if self._is_answered:
             _reset(self._client)
             return
@@ -171,6 +167,13 @@ class Conversation:
             b"Connection: close\r\n\r\n%b" % (status, phrase.encode(), len(body), body)
         )
         self._metrics.count_answer(status)
+        await self._linger()
+
+    async def _linger(self) -> None:
+        """Read a little of what the client still sends, so that it receives the answer.
+
+        A connection that is closed with unread bytes is reset, which may discard the answer.
+        """
         writer = self._client.writer
         if writer.can_write_eof():
             writer.write_eof()
@@ -222,14 +225,19 @@ class Conversation:
                     idle.reschedule(None)
                     await self._change_protocol(response, server)
                     return False
-                is_last = body is not None and not _is_whole(body)
-                return await self._pass_back(request, response, server, idle, is_last=is_last)
+                is_early = body is not None and not _is_whole(body)
+                may_follow = await self._pass_back(
+                    request, response, server, idle, is_last=is_early
+                )
         except TimeoutError:
             raise Malformed(504) from None
         finally:
             if body is not None:
                 body.cancel()
                 await asyncio.gather(body, return_exceptions=True)
+        if is_early:
+            await self._linger()
+        return may_follow
 
     async def _response(
         self, request: Request, server: Channel, body: asyncio.Task[bool] | None

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import re
 from collections.abc import Iterator
 from typing import Any, Final, NamedTuple
@@ -25,6 +26,48 @@ class Channel(NamedTuple):
     def close(self) -> None:
         """Close the connection after all written bytes are sent."""
         self.writer.close()
+
+
+class _TargetReader(asyncio.StreamReader):
+    """A reader that returns all received bytes before it raises the error of the connection."""
+
+    _error: Exception | None = None
+
+    def set_exception(self, exc: Exception) -> None:
+        """End the stream; `read` raises the error at its end."""
+        self._error = exc
+        self.feed_eof()
+
+    async def read(self, n: int = -1) -> bytes:
+        """Return up to `n` bytes; at the end of the stream, raise its error, if it has one."""
+        part = await super().read(n)
+        if not part and self._error is not None:
+            raise self._error
+        return part
+
+
+class _TargetProtocol(asyncio.StreamReaderProtocol):
+    """Reads what a target has sent, even if its connection is reset.
+
+    A target that answers before it has read the request's body, as with 413, often resets the
+    connection right after its answer. Then asyncio closes the connection when a part of the body
+    cannot be written, and leaves the answer in the socket.
+    """
+
+    _socket: Any = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Keep the socket."""
+        super().connection_made(transport)
+        self._socket = transport.get_extra_info("socket")
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Read the rest, if there was an error."""
+        if exc is not None:
+            with contextlib.suppress(OSError):
+                while part := os.read(self._socket.fileno(), BUFFER_BYTES):
+                    self.data_received(part)
+        super().connection_lost(exc)
 
 
 class ProxyTarget:
@@ -66,12 +109,15 @@ class ProxyTarget:
 
     async def connect(self, seconds: float = CONNECT_SECONDS) -> Channel:
         """Open and return a connection; raise `OSError` if that fails or takes too long."""
+        loop = asyncio.get_running_loop()
+        reader = _TargetReader(BUFFER_BYTES, loop)
+        protocol = _TargetProtocol(reader, loop=loop)
         async with asyncio.timeout(seconds):
             if isinstance(self._place, str):
-                opened = await asyncio.open_unix_connection(self._place, limit=BUFFER_BYTES)
+                transport, _ = await loop.create_unix_connection(lambda: protocol, self._place)
             else:
-                opened = await asyncio.open_connection(*self._place, limit=BUFFER_BYTES)
-        return Channel(*opened)
+                transport, _ = await loop.create_connection(lambda: protocol, *self._place)
+        return Channel(reader, asyncio.StreamWriter(transport, protocol, reader, loop))
 
     async def _check_again_and_again(self) -> None:
         while True:
