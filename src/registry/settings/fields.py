@@ -119,7 +119,7 @@ class SettingFields:
     """Sender address of the platform's own mail."""
     certificate_grants: str = ""
     """Domains, separated by commas, for which accounts get certificates without a proof by DNS,
-    such as ``corp.example=acme``; ``=*`` grants one to all accounts."""
+    such as ``corp.example=acme``; ``corp.example=*`` grants it to all accounts."""
     certificate_zone: str = ""
     """DNS zone of the platform, such as ``cloud.example.com``, with the names to which accounts
     delegate the challenges of their certificates; empty: only granted domains get certificates."""
