@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 import socket
 from pathlib import Path
 from typing import Any, Final
@@ -252,7 +253,7 @@ async def until_quiet(served: Served) -> None:
     raise AssertionError("statements run all the time")
 
 
-def test_a_consumer_that_has_left_gets_no_message(tmp_path: Path) -> None:
+def test_a_consumer_that_has_left_gets_no_message_nor_holds_the_server(tmp_path: Path) -> None:
     with serving(tmp_path / "data") as signed_in:
         made = signed_in.call(signed_in.acme, "POST", "/v1/queues", {"name": "jobs"})
         at = f"/v1/queues/{made['queue']['id']}/messages"
@@ -263,14 +264,27 @@ def test_a_consumer_that_has_left_gets_no_message(tmp_path: Path) -> None:
             f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
         )
         host, port = signed_in.host.split(":")
+
+        def begin(consumer: socket.socket) -> None:
+            """Begin a lease, which waits."""
+            consumer.sendall(head.encode() + body)
+            consumer.settimeout(0.3)
+            with pytest.raises(TimeoutError):
+                consumer.recv(1)
+
         for _ in range(3):
             with socket.create_connection((host, int(port))) as consumer:
-                consumer.sendall(head.encode() + body)
-                consumer.settimeout(0.3)
-                with pytest.raises(TimeoutError):
-                    consumer.recv(1)
+                begin(consumer)
         signed_in.call(signed_in.acme, "POST", at, {"body": "a"})
         (leased,) = signed_in.call(signed_in.acme, "POST", f"{at}/lease", {"wait_seconds": 5})[
             "messages"
         ]
         assert (leased["body"], leased["lease_count"]) == ("a", 1)
+
+        with socket.create_connection((host, int(port))) as consumer:
+            begin(consumer)
+            signed_in.registry.process.send_signal(signal.SIGTERM)
+            consumer.settimeout(10)
+            answer = consumer.recv(65536)
+            assert answer.startswith(b"HTTP/1.1 200")
+            assert answer.endswith(b'{"messages":[]}')

@@ -75,8 +75,7 @@ class Consumers:
         `due_at` returns the earliest moment at which `take` may find something, in microseconds
         since the epoch, or None if unknown. `take` is called only from that moment on. If there was
         a wait, `check` is called before `take`; it raises if the caller has lost its rights.
-        `leave` returns when the caller has left, which ends the wait: nobody would get what is
-        taken.
+        `leave` returns when the caller has left or the server is stopping, which ends the wait.
         """
         loop = asyncio.get_running_loop()
         end = loop.time() + seconds

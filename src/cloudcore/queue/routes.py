@@ -24,7 +24,7 @@ from cloudcore.resource_names import Uuid
 from cloudcore.resources.routes import custom_method
 from cloudcore.web.app import Context, Needs
 from cloudcore.web.context import Reply
-from cloudcore.web.request_state import until_client_leaves
+from cloudcore.web.request_state import until_nobody_waits
 from cloudcore.wire import RFC3339, RequestBody, ResponseBody, rfc3339
 
 _LeaseIds = Annotated[list[str], Meta(min_length=1, max_length=MAX_BATCH)]
@@ -211,7 +211,7 @@ async def lease_messages(
         return []
 
     check = partial(ctx.authorize_again, queue.crn)
-    leave = partial(until_client_leaves, request.scope)
+    leave = partial(until_nobody_waits, request.scope)
     waited = needs.consumers.wait_for(queue.id, data.wait_seconds, due_at, check, take, leave)
     leased = await waited
     return ManyLeasedMessages(messages=[_leased_message(each) for each in leased])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from random import getrandbits
@@ -54,8 +55,8 @@ class Dispatcher:
     """An ASGI application that dispatches to one application per plane, on any server.
 
     The plane is determined by the host and the raw path, before the path is decoded or normalised.
-    Every request gets an id (``scope["state"]["request_id"]``), which responses repeat, and the
-    number of its plane (``scope["state"]["plane"]``).
+    Every request gets, in ``scope["state"]``, a ``request_id``, which responses repeat, the number
+    of its ``plane``, and the event `ending`.
     """
 
     def __init__(
@@ -83,6 +84,8 @@ class Dispatcher:
         """Answers that the server may repeat by itself; set at the application's start."""
         self.leave: Callable[[], None] = lambda: None
         """Called when the server is told to stop but still serves for a while; must not block."""
+        self.ending = asyncio.Event()
+        """Set when the server takes no more requests, so that long polls end."""
         self.measure: Measure = measure_nothing
         """Measures the gauges of the application; the server calls it at a scrape."""
 
@@ -101,6 +104,7 @@ class Dispatcher:
         state = scope.setdefault("state", {})
         state["request_id"] = new_request_id()
         state["plane"] = plane
+        state["ending"] = self.ending
         await self._applications[plane](scope, receive, send)
 
     async def _live(self, scope: Scope, receive: Receive, send: Send) -> None:

@@ -11,6 +11,7 @@ All responses pass through here: those of handlers, of the framework and errors.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from typing import Any, Final, cast
 
@@ -152,8 +153,20 @@ def request_state_of(scope: Any) -> RequestState:  # noqa: ANN401 - any of the f
     return found
 
 
-async def until_client_leaves(scope: Any) -> None:  # noqa: ANN401 - any of the framework's scopes
-    """Return when the client has disconnected, or sends no more; the body must have been read."""
-    receive = request_state_of(scope).receive
-    while (await receive())["type"] != "http.disconnect":
-        pass
+async def until_nobody_waits(scope: Any) -> None:  # noqa: ANN401 - any of the framework's scopes
+    """Return when the client has disconnected or sends no more, or when the server is stopping.
+
+    The request's body must have been read.
+    """
+
+    async def leave() -> None:
+        while (await request_state_of(scope).receive())["type"] != "http.disconnect":
+            pass
+
+    ending: asyncio.Event = scope["state"]["ending"]
+    waits = [asyncio.create_task(leave()), asyncio.create_task(ending.wait())]
+    try:
+        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for each in waits:
+            each.cancel()

@@ -320,9 +320,10 @@ class WorkerServer(uvicorn.server.Server):
         return await super().on_tick(counter)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Stop accepting, let requests finish, abort slow ones, and stop the application."""
+        """Stop accepting, end long polls, let requests finish, abort slow ones, and stop."""
         if self._keeping is not None:
             self._keeping.cancel()
+        self._application.ending.set()
         for server in self.servers:
             server.close()
         for listener in sockets or ():
