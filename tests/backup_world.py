@@ -371,7 +371,7 @@ class BackupWorld:
 
     async def take_turns(self) -> None:
         """Look at the schedules, and do what follows."""
-        await schedules.take_turns(self.needs)
+        await schedules.request_due_backups(self.needs)
         await self.work()
 
 

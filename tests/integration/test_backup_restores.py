@@ -404,7 +404,7 @@ async def test_neither_downtime_nor_a_backup_that_waits_lets_many_queue_up(
     busy = await world.add_cluster("busy", schedule=Schedule(base_cron="* * * * *"))
     for _ in range(3):
         world.clock.pass_seconds(60)
-        await schedules.take_turns(world.needs)
+        await schedules.request_due_backups(world.needs)
     assert [each["status"] for each in await world.list(busy)] == ["pending"]
 
 

@@ -290,7 +290,7 @@ async def test_a_death_at_any_step_leaves_nothing_and_starts_nothing_twice(
 
 _STEPS = (
     *("start", "attach", "go", "stop", "detach", "remove"),
-    *("add", "note_up", "mark_leaving", "note_gone"),
+    *("add", "store_running", "mark_leaving", "delete_instance"),
 )
 
 

@@ -10,7 +10,7 @@ from msgspec import UNSET
 from cloudcore.db.base import Database
 from cloudcore.errors import InvalidInput, NotFound, PlatformError
 from cloudcore.kms.key import Key
-from cloudcore.kms.rows import KEY_KIND, key_to_bind
+from cloudcore.kms.rows import KEY_KIND, bindable_key
 from cloudcore.resource_references import Scope, resolve
 from cloudcore.web.bodies import reference_to
 from tests.databases import on_both_databases
@@ -40,7 +40,7 @@ async def named(kms: KmsWorld, name: str, account_id: str = ACME) -> Key:
 
 
 async def bind(kms: KmsWorld, value: str, scope: Scope = SCOPE) -> Key:
-    return await kms.database.read(key_to_bind, scope, value, lambda _crn: None)
+    return await kms.database.read(bindable_key, scope, value, lambda _crn: None)
 
 
 async def refusal(kms: KmsWorld, value: str, scope: Scope = SCOPE) -> PlatformError:

@@ -71,7 +71,7 @@ async def test_it_is_looked_at_again_and_again(world: World, server: Elsewhere) 
     server.stop()
     try:
         await world.look(120)
-        await schedules.wake_due(world.needs)
+        await schedules.wake_due_checks(world.needs)
         await world.look(0)
         assert (await world.get(made)).status == "active", "not before it is time"
         await _look_in_time(world)
@@ -217,7 +217,7 @@ def test_what_cannot_be_an_endpoint_is_refused(given: dict[str, str], field: str
 async def _look_in_time(world: World) -> None:
     """Let five minutes pass, and the chore and the work do what there is."""
     await world.look(300)
-    await schedules.wake_due(world.needs)
+    await schedules.wake_due_checks(world.needs)
     await world.look(0)
 
 

@@ -15,7 +15,7 @@ from cloudcore.identity.rows.issued_tokens import revoke_login
 from cloudcore.identity.rows.sessions import revoke_session
 from cloudcore.identity.services import policies, roles, service_accounts
 from registry.metadata.logins import find_login
-from registry.metadata.repositories.policies import remove_policy
+from registry.metadata.repositories.policies import remove_resource_policy
 from registry.services.access.logins import hash_of
 from registry.services.repositories.details import delete_repository
 from tests.tenants import (
@@ -181,7 +181,7 @@ async def test_a_partner_loses_its_pull_with_the_policy(install: Install, what: 
     async def change(install: Install, given: Given) -> None:
         del given
         if what == "deleted":
-            await install.database.write(remove_policy, repository_id)
+            await install.database.write(remove_resource_policy, repository_id)
         elif what == "edited":
             await install.share(repository_id, acme, let("acme"))
         else:

@@ -1,4 +1,4 @@
-"""Where webhooks may be, and what `HttpClient.vet` says of a URL before it is asked."""
+"""Where webhooks may be, and what `HttpClient.check_destination` says of a URL beforehand."""
 
 from __future__ import annotations
 
@@ -51,6 +51,6 @@ async def test_all_addresses_of_a_name_are_vetted_and_one_without_any_passes(
     client = HttpClient(WEBHOOKS, resolve=resolve)
     if is_refused:
         with pytest.raises(NotAllowed, match="not public"):
-            await client.vet("http://name.test/")
+            await client.check_destination("http://name.test/")
     else:
-        assert (await client.vet("http://name.test/")).host == "name.test"
+        assert (await client.check_destination("http://name.test/")).host == "name.test"

@@ -166,7 +166,7 @@ class EmbeddedAuthority:
         """
         for each in await self.database.read(list_authorities):
             if self._is_to_renew(each) and each.expires_at > self.clock():
-                await self.database.write(self._list_anew, each.id, if_due=True)
+                await self.database.write(self._sign_list, each.id, if_due=True)
 
     def urls(self, authority_id: str) -> authority.AuthorityUrls:
         """Return the URLs of an authority's files."""
@@ -182,14 +182,14 @@ class EmbeddedAuthority:
             _REVOKE, serial=serial, authority_id=authority_id, revoked_at=now, expires_at=ends
         )
         if added:
-            self._list_anew(tx, authority_id)
+            self._sign_list(tx, authority_id)
 
     def _is_to_renew(self, found: Authority) -> bool:
         """Return True if an authority's revocation list is a day old, or dated in the future."""
         age = timedelta(microseconds=self.clock() - found.listed_at)
         return not -authority.BACKDATED <= age < _LIST_RENEWED
 
-    def _list_anew(self, tx: Connection, authority_id: str, *, if_due: bool = False) -> None:
+    def _sign_list(self, tx: Connection, authority_id: str, *, if_due: bool = False) -> None:
         """Re-sign an authority's revocation list; with `if_due`, only if `_is_to_renew`."""
         found = _lock_authority(tx, authority_id)
         now = self.clock()

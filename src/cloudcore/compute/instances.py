@@ -96,7 +96,7 @@ def mark_leaving(
     return changed
 
 
-def note_up(
+def store_running(
     tx: Connection,
     seen: Instance,
     status: InstanceStatus,
@@ -122,7 +122,7 @@ def note_up(
     return changed
 
 
-def note_end(
+def store_end(
     tx: Connection,
     seen: Instance,
     exit_code: int | None,
@@ -175,7 +175,7 @@ def note_restart(tx: Connection, seen: Instance, now: int) -> Instance | None:
     return INSTANCE_ROWS.save(tx, changed)
 
 
-def note_gone(tx: Connection, seen: Instance, needs: ComputeNeeds, now: int) -> None:
+def delete_instance(tx: Connection, seen: Instance, needs: ComputeNeeds, now: int) -> None:
     """Delete the row of an instance that is gone, end its sessions, and release its addresses."""
     found = _locked(tx, seen)
     if found is None:

@@ -120,14 +120,14 @@ class InstanceReconciler:
             status = ready.get(found.id, found.status)
             if (status, seen.started_at) != (found.status, found.started_at):
                 up = (status, seen.started_at)
-                return await write(instances.note_up, found, *up, needs, now)
+                return await write(instances.store_running, found, *up, needs, now)
             return found
         has_ended = seen is None or seen.status == "stopped"
         was_up = found.status in ("running", "unhealthy") or found.id in self._launched
         if has_ended and was_up and found.status != "stopped":
             self._launched.discard(found.id)
             end = (None, "") if seen is None else (seen.exit_code, seen.problem)
-            return await write(instances.note_end, found, *end, needs, now)
+            return await write(instances.store_end, found, *end, needs, now)
         if found.status == "stopped" and (found.not_before or 0) <= now:
             return await write(instances.note_restart, found, now)
         return found
@@ -244,7 +244,7 @@ class InstanceReconciler:
             self._fetching.discard(instance.id)
         if problem:
             end = (None, problem, needs, needs.clock())
-            await needs.database.write(instances.note_end, instance, *end)
+            await needs.database.write(instances.store_end, instance, *end)
         else:
             self._launched.add(instance.id)
 
@@ -257,7 +257,7 @@ class InstanceReconciler:
         except SandboxFailed as failed:
             await self._note_failed(instance, f"it cannot be ended: {failed}", needs.clock())
             raise
-        await needs.database.write(instances.note_gone, instance, needs, needs.clock())
+        await needs.database.write(instances.delete_instance, instance, needs, needs.clock())
         self._launched.discard(instance.id)
 
     def _look_after(

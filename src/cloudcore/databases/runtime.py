@@ -42,8 +42,8 @@ RUNTIME: Final[Runtime[DatabaseNeeds]] = Runtime(
         BACKUP_WORK.job_kind(needs, needs.node.name),
     ),
     schedule=scheduled(
-        ("database.checks", schedules.EVERY_SECONDS, schedules.wake_due),
-        ("database.backups", schedules.EVERY_SECONDS, schedules.take_turns),
+        ("database.checks", schedules.EVERY_SECONDS, schedules.wake_due_checks),
+        ("database.backups", schedules.EVERY_SECONDS, schedules.request_due_backups),
     ),
     on_node=_on_node,
     placings=(PLACING, BACKUPS),

@@ -66,7 +66,7 @@ def record_provider_sign_in(ctx: RequestContext, tx: Connection, made: SignedInP
         )
 
 
-def note_failed_sign_ins(ctx: RequestContext, users: Sequence[User]) -> None:
+def count_failed_sign_ins(ctx: RequestContext, users: Sequence[User]) -> None:
     """Count a wrong password for each of `users`, all persons with one e-mail address.
 
     No query is made now, so that the response takes the same time if nobody has the address.
@@ -83,7 +83,7 @@ def record_key_use(ctx: RequestContext, tx: Connection, owner: KeyOwner) -> None
     _record(ctx, tx, SIGN_IN, [owner.account_id], owner.source, access_key_id=owner.key_id)
 
 
-def note_wrong_key(ctx: RequestContext, owner: KeyOwner) -> None:
+def count_wrong_key(ctx: RequestContext, owner: KeyOwner) -> None:
     """Count a refused key pair: its secret is wrong, it is unusable, or its owner is suspended."""
     crn, account_id = owner.source.crn, owner.account_id
     ctx.note_refusal(SIGN_IN, principal=crn, source=owner.source, owner_id=account_id, resource=crn)

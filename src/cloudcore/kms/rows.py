@@ -217,7 +217,7 @@ def list_accounts_without_platform_key(tx: Connection, limit: int) -> list[str]:
     return [row[0] for row in tx.rows(_LIST_WITHOUT_PLATFORM, limit=limit)]
 
 
-def key_to_bind(tx: Connection, scope: Scope, value: str, authorize: Authorize) -> Key:
+def bindable_key(tx: Connection, scope: Scope, value: str, authorize: Authorize) -> Key:
     """Return the key that `value` refers to, for a resource to be encrypted under it.
 
     `authorize` raises unless the caller may use the key (``kms:UseKey``). See `resolve` and

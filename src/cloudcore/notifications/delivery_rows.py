@@ -22,7 +22,7 @@ from cloudcore.notifications.topic import (
     PendingDelivery,
     Publication,
 )
-from cloudcore.quotas.limits import Counted, limited_to, up_to
+from cloudcore.quotas.limits import Counted, rows_up_to_limit, up_to
 
 KEPT_SECONDS: Final = 3600
 """How long a publication without deliveries is kept."""
@@ -101,7 +101,7 @@ _of_account: Final = (
 )
 WAITING: Final = Counted(WAITING_DELIVERIES, up_to(WAITING_DELIVERIES, _of_account))
 """Counts the deliveries that wait for all subscriptions of an account."""
-_counted: Final = limited_to(WAITING_DELIVERIES, _of_account)
+_counted: Final = rows_up_to_limit(WAITING_DELIVERIES, _of_account)
 WAITING_SIZE: Final = Counted(WAITING_BYTES, sa.select(sa.func.sum(_counted.c.size)))
 """Counts the bytes of the messages of these deliveries; reads no more deliveries than may wait."""
 _POSTPONE: Final = Statement(

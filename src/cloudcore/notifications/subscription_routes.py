@@ -221,7 +221,7 @@ async def _endpoint(needs: NotificationNeeds, data: Subscribe) -> str:
             raise bad_endpoint("this install sends no mail", "not_available")
         return mailbox(data.endpoint)
     try:
-        return webhook_url(data.protocol, await needs.client.vet(data.endpoint))
+        return webhook_url(data.protocol, await needs.client.check_destination(data.endpoint))
     except NotAllowed as error:
         raise bad_endpoint(str(error), "not_allowed") from None
 

@@ -201,7 +201,7 @@ class HttpClient:
         self._given_tls = tls
         self._idle = IdleConnections(max_idle)
 
-    async def vet(self, url: str) -> Destination:
+    async def check_destination(self, url: str) -> Destination:
         """Return the destination of a URL, with the addresses of its host checked.
 
         A name that cannot be resolved now is accepted: each connection checks again.

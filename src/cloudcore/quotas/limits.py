@@ -238,7 +238,7 @@ def limit_of(tx: Connection, account_id: str, quota: Quota) -> int:
     return quota.default if row is None or row[0] is None else int(row[0])
 
 
-def limited_to(quota: Quota, query: sa.Select[Any]) -> sa.Subquery:
+def rows_up_to_limit(quota: Quota, query: sa.Select[Any]) -> sa.Subquery:
     """Return a subquery for the rows of `query`, at most as many as the account's limit.
 
     It has the bind parameter ``account_id``.
@@ -252,7 +252,7 @@ def up_to(quota: Quota, query: sa.Select[Any]) -> sa.Select[Any]:
 
     It has the bind parameter ``account_id``.
     """
-    return sa.select(sa.func.count()).select_from(limited_to(quota, query))
+    return sa.select(sa.func.count()).select_from(rows_up_to_limit(quota, query))
 
 
 def check_limit(tx: Connection, account_id: str, quota: Quota, used: int, words: str) -> None:

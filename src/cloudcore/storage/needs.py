@@ -25,7 +25,7 @@ from cloudcore.objects.stored_rows import Owned
 from cloudcore.objects.wraps import Rewrapped, WrappedKey
 from cloudcore.ports import Opening, Port
 from cloudcore.serving.asgi import FileRegion
-from cloudcore.web.bodies import Identified
+from cloudcore.web.bodies import ReferencedKey
 
 SHREDDED: Final = "shredded"
 """The encoding of a piece whose KMS key was deleted: its bytes and its data key are erased."""
@@ -196,7 +196,7 @@ class BucketKeys(Protocol):
 
     def resolve(
         self, tx: Connection, account_id: str, value: str, authorize: Callable[[str], None]
-    ) -> Identified:
+    ) -> ReferencedKey:
         """Return the key of an account that an id, a name or a CRN refers to.
 
         `authorize` is called with the key's CRN, and raises unless the caller may use the key.
@@ -209,7 +209,7 @@ class BucketKeys(Protocol):
 
         """
 
-    def describe(self, tx: Connection, account_id: str, key_id: str | None) -> Identified | None:
+    def describe(self, tx: Connection, account_id: str, key_id: str | None) -> ReferencedKey | None:
         """Return the key with this id (None: the account's platform key), or None if absent."""
 
 

@@ -34,7 +34,7 @@ class KeyReference(ResponseBody):
     """Absent once the key is deleted."""
 
 
-class Identified(Protocol):
+class ReferencedKey(Protocol):
     """A resource, such as a key: it has an id and, until it is deleted, a CRN and a name."""
 
     @property
@@ -50,7 +50,7 @@ class Identified(Protocol):
         """Return the resource's name, or None if the resource was deleted."""
 
 
-def reference_to(key: Identified) -> KeyReference:
+def reference_to(key: ReferencedKey) -> KeyReference:
     """Return the reference to a key for a response; only its id if the key was deleted."""
     return KeyReference(id=key.id, crn=or_absent(key.crn), name=or_absent(key.name))
 

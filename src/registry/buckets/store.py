@@ -22,7 +22,7 @@ from typing import NamedTuple
 from cloudcore.clock import Clock
 from cloudcore.db.base import Connection
 from cloudcore.kms.key import Key
-from cloudcore.kms.rows import KEY_ROWS, find_platform_key, key_to_bind
+from cloudcore.kms.rows import KEY_ROWS, bindable_key, find_platform_key
 from cloudcore.kms.vault import UsableKeys
 from cloudcore.objects.stored_rows import Owned
 from cloudcore.objects.wraps import (
@@ -217,7 +217,7 @@ class KmsBucketKeys(BucketKeys):
     region: str
 
     def resolve(self, tx: Connection, account_id: str, value: str, authorize: Authorize) -> Key:
-        return key_to_bind(tx, Scope(account_id, self.region), value, authorize)
+        return bindable_key(tx, Scope(account_id, self.region), value, authorize)
 
     def describe(self, tx: Connection, account_id: str, key_id: str | None) -> Key | None:
         return find_key(tx, account_id, key_id)

@@ -84,7 +84,7 @@ def prepare(settings: Settings, *, is_restoration: bool = False) -> None:
 
 
 @asynccontextmanager
-async def _ready_to_collect(ctx: ServiceContext, sweeper: BlobSweeper) -> AsyncIterator[None]:
+async def _recording_generations(ctx: ServiceContext, sweeper: BlobSweeper) -> AsyncIterator[None]:
     """Put back orphans that have a row; during the block, save generations in the store."""
     history = Generations(ctx, sweeper)
     await history.begin()
@@ -273,7 +273,7 @@ class Registry:
         stores = await enter(self.open(leases))
         ctx = stores.ctx
         resources.push_async_callback(ctx.fills.aclose)
-        await enter(_ready_to_collect(ctx, stores.store))
+        await enter(_recording_generations(ctx, stores.store))
         opening, self._planes = await self._make_planes(stores, resources)
         most_bytes = self._settings.limits.kept_answers_bytes
         self.kept = KeptAnswers(ctx.database, ctx.clock, most_bytes) if most_bytes else None

@@ -12,7 +12,7 @@ from msgspec import UNSET, Meta, UnsetType, field
 from cloudcore.errors import AccessDenied, InvalidInput
 from cloudcore.identity.rights.own_rights import RightsRequest, allowed_prefixes
 from cloudcore.identity.rows.accounts import find_account
-from cloudcore.kms.rows import key_to_bind
+from cloudcore.kms.rows import bindable_key
 from cloudcore.resource_names import Crn, Uuid, check_tags
 from cloudcore.resource_references import Scope
 from cloudcore.web.answers import RecordAnswers, answer_of, deletes
@@ -58,7 +58,7 @@ async def key_to_bind_to(ctx: RequestContext, value: str, *, seals: bool) -> Key
             reason="sealing_disabled",
         )
     scope = Scope(account_of(ctx), ctx.settings.region)
-    key = await ctx.database.read(key_to_bind, scope, value, ctx.right_to(_USE))
+    key = await ctx.database.read(bindable_key, scope, value, ctx.right_to(_USE))
     return KeyToBind(key.id, ctx.new_id())
 
 

@@ -87,8 +87,8 @@ async def _get_stored(
     if found.data_key is not None and start < stop < start + BULK_BYTES:
         parts = await reading.begin_range(ctx, request.name, found, blob, start, stop)
         body = body._replace(parts=parts)
-    look_again = partial(reading.look_again, ctx, request.name, found)
-    return Response(status, headers, body, look_again)
+    check_after_failure = partial(reading.check_after_failure, ctx, request.name, found)
+    return Response(status, headers, body, check_after_failure)
 
 
 async def _link(ctx: ServiceContext, request: DataPlaneRequest, found: FoundBlob) -> str | None:
@@ -120,8 +120,8 @@ def _in_parts(
     ctx.pulls.cache.served(found.link.repository_id, ranges.covered)
     if isinstance(blob, InlineObject):
         return Response(206, headers, byteranges.in_memory(blob, ranges))
-    look_again = partial(reading.look_again, ctx, request.name, found)
-    return Response(206, headers, byteranges.RangesBody(blob, ranges), look_again)
+    check_after_failure = partial(reading.check_after_failure, ctx, request.name, found)
+    return Response(206, headers, byteranges.RangesBody(blob, ranges), check_after_failure)
 
 
 async def _get_missing(

@@ -140,7 +140,7 @@ async def purge_deleted_repositories(ctx: ServiceContext) -> int:
     """
     gone = 0
     after = (0, "")
-    while deleted := await ctx.database.read(rows.list_deleted, ctx.clock(), after, _BATCH):
+    while deleted := await ctx.database.read(rows.list_purgeable, ctx.clock(), after, _BATCH):
         for repository in deleted:
             while await ctx.database.write(_purge_part, repository.id, ctx.clock()):
                 pass
@@ -160,7 +160,7 @@ def _remove(tx: Connection, repository_id: str) -> bool:
 
 def _purge_part(tx: Connection, repository_id: str, now: int) -> bool:
     """Delete a batch of a repository's content; return True if more may be left."""
-    repository = rows.lock_deleted(tx, repository_id, now)
+    repository = rows.lock_purgeable(tx, repository_id, now)
     if repository is None:
         return False
     if remove_tombstones(tx, tombstones_of(tx, repository_id, _BATCH), now):

@@ -200,7 +200,7 @@ class Pull:
                 yield opened.stream(0, size)
             except StoreUnavailable as error:
                 if not isinstance(found, FedBlob):
-                    await reading.look_again(ctx, name, found, error)
+                    await reading.check_after_failure(ctx, name, found, error)
                 raise
 
 

@@ -93,7 +93,7 @@ _IS_REPOSITORYS: Final = given(_b.account_id, _b.repository_id)
 _OF_REPOSITORY: Final = (
     select(_b.kms_key_id).where(given(_b.repository_id), _IS_ACTIVE).scalar_subquery()
 )
-OF_ACCOUNT: Final = select(_b.kms_key_id).where(_IS_DEFAULT, _IS_ACTIVE).scalar_subquery()
+DEFAULT_KEY_ID: Final = select(_b.kms_key_id).where(_IS_DEFAULT, _IS_ACTIVE).scalar_subquery()
 """The id of the key that is the default of ``:account_id``, or null."""
 _platform: Final = kms_keys.alias("platform")
 OF_PLATFORM: Final = (
@@ -102,7 +102,7 @@ OF_PLATFORM: Final = (
     .scalar_subquery()
 )
 """The id of the platform key of ``:account_id``, or null if the account has none yet."""
-EFFECTIVE_ID: Final = func.coalesce(_OF_REPOSITORY, OF_ACCOUNT, OF_PLATFORM)
+EFFECTIVE_ID: Final = func.coalesce(_OF_REPOSITORY, DEFAULT_KEY_ID, OF_PLATFORM)
 """The id of the key that the repository ``:repository_id`` of ``:account_id`` writes under."""
 _EFFECTIVE: Final = Statement(
     select(
@@ -110,7 +110,7 @@ _EFFECTIVE: Final = Statement(
         _k.state,
         case(
             (_OF_REPOSITORY.is_not(None), literal_column("'repository'")),
-            (OF_ACCOUNT.is_not(None), literal_column("'account'")),
+            (DEFAULT_KEY_ID.is_not(None), literal_column("'account'")),
             else_=literal_column("'platform'"),
         ),
         _k.current_version,
@@ -124,7 +124,7 @@ _EFFECTIVE_OF_MANY: Final = Statement(
         kms_keys,
         and_(
             _k.account_id == _r.account_id,
-            _k.id == func.coalesce(_own.c.kms_key_id, OF_ACCOUNT, OF_PLATFORM),
+            _k.id == func.coalesce(_own.c.kms_key_id, DEFAULT_KEY_ID, OF_PLATFORM),
         ),
     )
     .where(given(_r.account_id), _r.id.in_(listed("ids")))

@@ -73,7 +73,7 @@ _POSTPONE: Final = Statement(
 )
 
 
-def store_policy(
+def store_lifecycle_policy(
     tx: Connection, repository_id: str, document: str, now: int, next_run_at: int
 ) -> StoredLifecyclePolicy:
     """Insert or replace a repository's policy, and return it.
@@ -83,17 +83,17 @@ def store_policy(
     tx.execute(
         _PUT, repository_id=repository_id, document=document, next_run_at=next_run_at, now=now
     )
-    stored = find_policy(tx, repository_id)
+    stored = find_lifecycle_policy(tx, repository_id)
     assert stored is not None
     return stored
 
 
-def find_policy(tx: Connection, repository_id: str) -> StoredLifecyclePolicy | None:
+def find_lifecycle_policy(tx: Connection, repository_id: str) -> StoredLifecyclePolicy | None:
     """Return a repository's policy, or None."""
     return find_one(tx, StoredLifecyclePolicy, _FIND, repository_id=repository_id)
 
 
-def remove_policy(tx: Connection, repository_id: str) -> bool:
+def remove_lifecycle_policy(tx: Connection, repository_id: str) -> bool:
     """Remove a repository's policy; return False if it had none. Lock the repository first."""
     tx.execute(_KEEP_REVISION, repository_id=repository_id)
     return tx.execute(_REMOVE, repository_id=repository_id) == 1

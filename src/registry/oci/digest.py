@@ -64,7 +64,7 @@ _HASHERS: Final[dict[str, Callable[..., Hasher]]] = {
 }
 
 
-def check_reference(text: str) -> None:
+def check_foreign_digest(text: str) -> None:
     """Check the digest of content that is not stored here, which may be of any algorithm.
 
     Raise `DigestInvalid` if it does not have the form of a digest (image-spec, "Digests"), is

@@ -15,7 +15,7 @@ import msgspec
 from cloudcore.json_size import NamedTwice, json_size, unique_members
 from registry.errors import DigestInvalid, DigestMismatch, ManifestInvalid, ManifestTypeUnsupported
 from registry.oci import media_types
-from registry.oci.digest import Digest, check_reference, digest_of
+from registry.oci.digest import Digest, check_foreign_digest, digest_of
 from registry.oci.media_types import is_foreign_layer
 
 MAX_BYTES: Final = 4 * 1024 * 1024
@@ -272,7 +272,7 @@ def _check_descriptor(descriptor: Descriptor, *, is_stored: bool) -> None:
         if is_stored:
             Digest.parse(descriptor.digest)
         else:
-            check_reference(descriptor.digest)
+            check_foreign_digest(descriptor.digest)
     except DigestInvalid as error:
         raise ManifestInvalid(f"a descriptor's digest is invalid: {error.message}") from None
     if not 0 <= descriptor.size < 1 << 63:

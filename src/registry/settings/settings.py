@@ -27,11 +27,11 @@ from registry.settings.texts import (
     SettingsError,
     address_and_port,
     allowed_destinations,
-    hosts_of_parts,
     is_every_address,
     listed,
-    listed_origins,
-    mirrored_prefixes,
+    parse_family_hosts,
+    parse_mirrors,
+    parse_origins,
     ports_clash,
     public_url_problem,
     without_port,
@@ -191,12 +191,12 @@ class Settings(SettingFields):
     @property
     def origins(self) -> tuple[str, ...]:
         """Return the origins in `cors_origins`."""
-        return listed_origins("cors_origins", self.cors_origins)
+        return parse_origins("cors_origins", self.cors_origins)
 
     @property
     def internal_issuers(self) -> tuple[str, ...]:
         """Return the origins in `oidc_internal_origins`."""
-        return listed_origins("oidc_internal_origins", self.oidc_internal_origins)
+        return parse_origins("oidc_internal_origins", self.oidc_internal_origins)
 
     @property
     def allowed_upstreams(self) -> Allowed:
@@ -258,7 +258,7 @@ class Settings(SettingFields):
     @property
     def mirrored(self) -> Mapping[str, str]:
         """Map each registry or host in `mirrors` to its ``account/prefix``."""
-        return mirrored_prefixes(self.mirrors)
+        return parse_mirrors(self.mirrors)
 
     @property
     def root_key(self) -> Path:
@@ -376,7 +376,7 @@ class Settings(SettingFields):
 
         Raise `SettingsError` if `family_hosts` is set without `public_url`, or is malformed.
         """
-        found = hosts_of_parts(self.family_hosts)
+        found = parse_family_hosts(self.family_hosts)
         if found and not self.public_url:
             raise SettingsError("family_hosts needs public_url, where all is that it does not list")
         return found

@@ -39,10 +39,10 @@ def allowed_destinations(name: str, text: str) -> Allowed:
         networks = tuple(ip_network(part) for part in entries if "://" not in part)
     except ValueError as error:
         raise SettingsError(f"{name}: {error}") from None
-    return Allowed(f"{PREFIX}{name.upper()}", listed_origins(name, origins), networks)
+    return Allowed(f"{PREFIX}{name.upper()}", parse_origins(name, origins), networks)
 
 
-def listed_origins(name: str, text: str) -> tuple[str, ...]:
+def parse_origins(name: str, text: str) -> tuple[str, ...]:
     """Parse the origins in the setting `name`.
 
     Raise `SettingsError` if an entry is not an origin as browsers send it.
@@ -71,7 +71,7 @@ def listed(text: str) -> tuple[str, ...]:
     return tuple(part.strip() for part in text.split(",") if part.strip())
 
 
-def mirrored_prefixes(text: str) -> Mapping[str, str]:
+def parse_mirrors(text: str) -> Mapping[str, str]:
     """Map each registry or host in the setting ``mirrors`` to its ``account/prefix``.
 
     Raise `SettingsError` if an entry is not HOST=ACCOUNT/PREFIX, or a host has two prefixes.
@@ -88,7 +88,7 @@ def mirrored_prefixes(text: str) -> Mapping[str, str]:
     return found
 
 
-def hosts_of_parts(text: str) -> Mapping[str, Sequence[str]]:
+def parse_family_hosts(text: str) -> Mapping[str, Sequence[str]]:
     """Map each part in the setting ``family_hosts`` to its hosts, in lower case.
 
     Raise `SettingsError` if an entry is not NAME=HOST.

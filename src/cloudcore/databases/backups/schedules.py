@@ -30,7 +30,7 @@ def put(tx: Connection, cluster: Cluster) -> None:
     rows.put_due(tx, cluster.account_id, cluster.id, due_at)
 
 
-async def take_turns(needs: DatabaseNeeds) -> None:
+async def request_due_backups(needs: DatabaseNeeds) -> None:
     """Request the backups and verifications that are due; several missed times count as one."""
     now, after = needs.clock(), ""
     while found := await needs.database.read(rows.due, now, after, _PAGE):
@@ -41,7 +41,7 @@ async def take_turns(needs: DatabaseNeeds) -> None:
         after = found[-1][1]
 
 
-async def wake_due(needs: DatabaseNeeds) -> None:
+async def wake_due_checks(needs: DatabaseNeeds) -> None:
     """Wake the jobs of registered clusters that are due for a check."""
     now, after = needs.clock(), ""
     while found := await needs.database.read(due_checks, now, after, _PAGE):

@@ -87,7 +87,7 @@ async def _authenticate_client(ctx: RequestContext, client: OAuthClient) -> KeyO
     if owner is None:
         raise forms.wrong_client()
     if not (is_right and owner.is_usable(ctx.clock())):
-        audit.note_wrong_key(ctx, owner)
+        audit.count_wrong_key(ctx, owner)
         raise forms.wrong_client()
     return owner
 
@@ -102,7 +102,7 @@ async def _by_client_credentials(
         raise OAuthRefused("unauthorized_client", "a person signs in by the authorization code")
     owner = await _authenticate_client(ctx, client)
     if owner.is_suspended:
-        audit.note_wrong_key(ctx, owner)
+        audit.count_wrong_key(ctx, owner)
         words = "the account or service account is suspended; keep the key"
         raise OAuthRefused("unauthorized_client", words)
     now = ctx.clock()

@@ -22,7 +22,7 @@ from cloudcore.clock import MICROSECONDS
 from cloudcore.db.base import Connection
 from cloudcore.errors import AccessDenied, InvalidInput, Unauthenticated
 from cloudcore.iam.passwords import check_new_password, salt_of
-from cloudcore.identity.audit import note_failed_sign_ins, record_sign_in
+from cloudcore.identity.audit import count_failed_sign_ins, record_sign_in
 from cloudcore.identity.credentials import hash_of, opened_text, sealed_text
 from cloudcore.identity.oauth.attempts import KnownBrowser, attempt_at, attempt_in, attempt_of
 from cloudcore.identity.oauth.forms import CLI, CONSOLE, MAX_PARAMETERS, Form, parse_parameters
@@ -246,7 +246,7 @@ async def check_password(
         elif matching:
             await stranger.credit_back(ctx)
     if not matching:
-        note_failed_sign_ins(ctx, persons)
+        count_failed_sign_ins(ctx, persons)
         raise Unauthenticated("the e-mail address or the password is wrong")
     await attempt.credit_back(ctx)
     return await _choose_person(ctx, matching)

@@ -291,14 +291,14 @@ def _find_role(tx: Connection, asked: _RoleRequest) -> tuple[AssumableRole | Non
     """Return (the requested role or None, the error to raise if it is missing or refused)."""
     source, text = asked.source, asked.request.role
     if (role_id := parse_uuid(text)) is not None:
-        return roles.find_by_id(tx, role_id), _unknown()
+        return roles.lock_role(tx, role_id), _unknown()
     if text.startswith("crn:"):
         crn = _role_crn(text)
-        role = roles.find_named(tx, crn.account, crn.name)
+        role = roles.lock_role_named(tx, crn.account, crn.name)
         is_own = crn.account == source.account_id
         return role, _unknown() if is_own else _refused()
     if source.account_id is not None:
-        return roles.find_named(tx, source.account_id, text), _unknown()
+        return roles.lock_role_named(tx, source.account_id, text), _unknown()
     assigned = roles.list_assigned_named(tx, source.id, text, 2)
     if len(assigned) > 1:
         raise InvalidInput(

@@ -41,7 +41,7 @@ class SessionsOfService:
     ) -> PassedRole:
         """Return the role that a request names, if it trusts the service; see `ServiceRoles`."""
         found = ROLES.resolve(tx, account_id, field, value, authorize)
-        role = roles.find_by_id(tx, found.id)
+        role = roles.lock_role(tx, found.id)
         if platform_roles.service_of(found.name) is not None or role is None:
             raise invalid_field(field, f"{found.name} is the platform's own", "platform_owned")
         if not trusts_service(role, self.service, self.clock()):
@@ -124,7 +124,7 @@ class SessionsOfService:
 
     def _role(self, tx: Connection, account_id: str, role_id: str, now: int) -> AssumableRole:
         """Return a role, locked until `tx` ends; raise `RoleRefused` if it cannot be used."""
-        role = roles.find_by_id(tx, role_id)
+        role = roles.lock_role(tx, role_id)
         if role is None or role.account_id != account_id:
             raise RoleRefused("the role was deleted")
         if not trusts_service(role, self.service, now):

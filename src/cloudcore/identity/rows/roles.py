@@ -217,12 +217,12 @@ def list_roles_assigned(
     return [(row[0], row[1]) for row in rows]
 
 
-def find_by_id(tx: Connection, role_id: str) -> AssumableRole | None:
+def lock_role(tx: Connection, role_id: str) -> AssumableRole | None:
     """Return a role of any account, locked until the transaction ends, or None."""
     return find_one(tx, AssumableRole, _FIND_BY_ID, role_id=role_id)
 
 
-def find_named(tx: Connection, account: str, name: str) -> AssumableRole | None:
+def lock_role_named(tx: Connection, account: str, name: str) -> AssumableRole | None:
     """Return the role with this name, locked until the transaction ends, or None.
 
     `account` is an id or a handle.

@@ -20,7 +20,7 @@ import msgspec
 
 from cloudcore.command_failures import CommandFailure
 from registry.cli.client.api import ApiClient, client_for
-from registry.cli.client.credentials import changing_file, credentials_path, load, load_file
+from registry.cli.client.credentials import credentials_path, load, load_file, locked_file
 from registry.cli.client.sign_in import find_key
 
 PATH: Final = "/v1/authorization-token"
@@ -150,7 +150,7 @@ def _store(key: str, made: ContainerPassword | None, environ: Mapping[str, str])
     """Store a password, or delete it for None; delete expired ones too. Ignore failures."""
     with (
         suppress(OSError, CommandFailure),
-        changing_file(_path(environ), ContainerPassword) as stored,
+        locked_file(_path(environ), ContainerPassword) as stored,
     ):
         for old in [old for old, each in stored.items() if each.expires_at <= time.time()]:
             del stored[old]

@@ -80,7 +80,7 @@ def changing(path: Path) -> AbstractContextManager[dict[str, Credential]]:
 
     Changes are stored even after an exception: they may hold the only token that is still valid.
     """
-    return changing_file(path, Credential)
+    return locked_file(path, Credential)
 
 
 def load_file(path: Path, kind: type[T]) -> dict[str, T]:
@@ -99,7 +99,7 @@ def load_file(path: Path, kind: type[T]) -> dict[str, T]:
 
 
 @contextmanager
-def changing_file(path: Path, kind: type[T]) -> Iterator[dict[str, T]]:
+def locked_file(path: Path, kind: type[T]) -> Iterator[dict[str, T]]:
     """Lock a file of secrets, yield its contents, and store them if they were changed.
 
     Files of one folder are changed one at a time.

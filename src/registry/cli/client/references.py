@@ -51,7 +51,7 @@ def parse_typed_reference(text: str) -> TypedReference:
         raise Misuse(f"no tag follows the colon of {printable(text)!r}")
     if not head:
         raise Misuse(f"no repository is named in {printable(text)!r}")
-    if at and not (is_image(digest) or is_short_digest(digest)):
+    if at and not (is_digest_or_id(digest) or is_short_digest(digest)):
         raise Misuse(
             f"what follows the @ is no digest: {printable(digest)!r}; "
             "write six hex digits of it or more, in lower case"
@@ -59,7 +59,7 @@ def parse_typed_reference(text: str) -> TypedReference:
     return TypedReference(head, check_tag(tag) if tag else None, digest or None)
 
 
-def is_image(text: str) -> bool:
+def is_digest_or_id(text: str) -> bool:
     """Return True if a text has the form of a digest or of an image id."""
     try:
         Digest.parse(text)
@@ -206,7 +206,7 @@ def parse_item_arguments(first: str, others: Iterable[str]) -> tuple[TypedRefere
 
 def check_item(text: str) -> None:
     """Raise `Misuse` unless a text is a digest, a short digest, an id or a tag."""
-    if not is_image(text) and not is_short_digest(text):
+    if not is_digest_or_id(text) and not is_short_digest(text):
         check_tag(text)
 
 
@@ -219,7 +219,7 @@ def parse_items(repository: str, texts: Iterable[str]) -> list[str]:
 
 
 def _item_in(repository: str, text: str) -> str:
-    if is_image(text) or is_short_digest(text) or not {":", "@"} & set(text):
+    if is_digest_or_id(text) or is_short_digest(text) or not {":", "@"} & set(text):
         return text
     reference = parse_typed_reference(text)
     if reference.repository != repository:
@@ -252,7 +252,7 @@ def find_items(
 
 def _digest_of(client: ApiClient, repository: str, item: str) -> str | None:
     """Return the digest of the image that an item names; None if the item is a tag."""
-    if is_image(item) and not is_id(item):
+    if is_digest_or_id(item) and not is_id(item):
         return item
     if not is_id(item) and not is_short_digest(item):
         return None

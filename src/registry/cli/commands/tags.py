@@ -16,8 +16,8 @@ from registry.cli.client.references import (
     digest_of,
     find_items,
     full_digest,
+    is_digest_or_id,
     is_id,
-    is_image,
     is_short_digest,
     missing_tag_text,
     parse_item_arguments,
@@ -68,7 +68,7 @@ def _condition(run: Invocation, path: str) -> dict[str, str]:
     current = run.values.get("if_current")
     if current is None:
         return {"If-None-Match": "*"} if "if_absent" in run.values else {}
-    is_digest = is_image(current) and not is_id(current)
+    is_digest = is_digest_or_id(current) and not is_id(current)
     if not is_digest and not is_short_digest(current):
         raise Misuse(f"{printable(current)!r} is no digest like sha256:...")
     return {"If-Match": f'"{full_digest(client_of(run), path, current)}"'}

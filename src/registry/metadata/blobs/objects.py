@@ -259,7 +259,7 @@ _UNLINK: Final = Statement(
         given(_l.repository_id, _l.digest), _l.manifest_refs == text("0")
     )
 )
-OF_ACCOUNT: Final = (
+LINKS_OF_DIGEST: Final = (
     select(repositories.c.name, *_LINK_COLUMNS)
     .select_from(blob_objects)
     .join(repository_blobs, _l.object_id == _o.id)
@@ -269,7 +269,7 @@ OF_ACCOUNT: Final = (
     .where(given(_o.account_id, _o.digest), _CURRENT, repositories.c.deleted_at.is_(None))
 )
 """The links of an account's current object with a digest, each after its repository's name."""
-_HOLDERS: Final = paged(OF_ACCOUNT)
+_HOLDERS: Final = paged(LINKS_OF_DIGEST)
 _ADD_ALIAS: Final = Statement(insert_new(digest_aliases, ("account_id", "alias", "digest")))
 _CANONICAL: Final = Statement(
     select(_a.digest)

@@ -139,7 +139,7 @@ def find_document(tx: Connection, repository_id: str, manifest_id: str) -> Manif
     )
 
 
-def list_images_about(
+def find_referring_images(
     tx: Connection,
     repository_id: str,
     subjects: Sequence[str],
@@ -167,7 +167,7 @@ def list_images_about(
     return _with_tags(tx, repository_id, rows[:limit])
 
 
-def count_images_about(
+def count_referring_images(
     tx: Connection, repository_id: str, subjects: Sequence[str], artifact_type: str
 ) -> int:
     """Return the number of images whose subject is one of `subjects`.

@@ -348,7 +348,7 @@ def blobs_of(tx: Connection, ids: Sequence[str]) -> list[str]:
     return [row[0] for row in tx.rows(_BLOBS_OF, ids=text_list(ids))]
 
 
-def indexes_listing(tx: Connection, manifest_id: str) -> list[str]:
+def list_parent_digests(tx: Connection, manifest_id: str) -> list[str]:
     """Return the digests of up to 20 indexes that list a manifest, sorted."""
     return [row[0] for row in tx.rows(_PARENTS, manifest_id=manifest_id, limit=_MAX_PARENTS)]
 

@@ -98,7 +98,9 @@ def existing_tags(tx: Connection, repository_id: str, names: Sequence[str]) -> s
     return {row[0] for row in rows}
 
 
-def indexes_listing(tx: Connection, repository_id: str, image_id: str, most: int) -> list[str]:
+def list_some_parent_digests(
+    tx: Connection, repository_id: str, image_id: str, most: int
+) -> list[str]:
     """Return the sorted digests of at most `most` indexes that list an image."""
     rows = tx.rows(_LISTING, repository_id=repository_id, child_id=image_id, limit=most)
     return sorted(row[0] for row in rows)

@@ -9,7 +9,7 @@ from sqlalchemy import bindparam, exists, func, literal_column, or_, select
 from cloudcore.db.base import Connection
 from cloudcore.db.rows import ONE, count, find_all, find_one, given, total
 from cloudcore.db.statement import Statement, paged
-from registry.metadata.blobs.objects import OF_ACCOUNT, Link
+from registry.metadata.blobs.objects import LINKS_OF_DIGEST, Link
 from registry.metadata.control_tables import PIN_HOLDS, image_pins
 from registry.metadata.pull_through.cache_rule import CacheRule
 from registry.metadata.pull_through.tables import pull_through_cache_rules
@@ -39,7 +39,7 @@ _OF_RULE: Final = (
 _BYTES: Final = Statement(select(total(_repository.size_bytes)).where(*_OF_RULE))
 _BYTES_OF_ONE: Final = Statement(select(_repository.size_bytes).where(given(_repository.id)))
 _LINKS: Final = paged(
-    OF_ACCOUNT.where(
+    LINKS_OF_DIGEST.where(
         given(_repository.source),
         _repository.created_at >= bindparam("since"),
         _repository.name >= bindparam("first"),

@@ -196,7 +196,7 @@ _REMOVE: Final = Statement(
 )
 
 
-def list_deleted(
+def list_purgeable(
     tx: Connection, now: int, after: tuple[int, str], limit: int
 ) -> list[PurgeableRepository]:
     """Return up to `limit` purgeable repositories, ordered by `restorable_until` and id.
@@ -207,7 +207,7 @@ def list_deleted(
     return find_all(tx, PurgeableRepository, _LIST_PURGED, now=now, **page)
 
 
-def lock_deleted(tx: Connection, repository_id: str, now: int) -> Repository | None:
+def lock_purgeable(tx: Connection, repository_id: str, now: int) -> Repository | None:
     """Return a purgeable repository, or None; lock it against restore and other purges."""
     row = tx.row(_LOCK_PURGED, id=repository_id, now=now)
     if row is None:

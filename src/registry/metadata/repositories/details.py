@@ -13,7 +13,12 @@ from cloudcore.db.rows import ONE, bound, count, first, given
 from cloudcore.db.statement import Statement, paged
 from cloudcore.identity.tables import accounts
 from cloudcore.kms.rows import kms_keys
-from registry.metadata.encryption_bindings import OF_ACCOUNT, OF_PLATFORM, BindingSource, BoundKey
+from registry.metadata.encryption_bindings import (
+    DEFAULT_KEY_ID,
+    OF_PLATFORM,
+    BindingSource,
+    BoundKey,
+)
 from registry.metadata.repositories.folders import count_in, take_from_folders
 from registry.metadata.repositories.repository import NewRepository, Repository
 from registry.metadata.tables import (
@@ -102,7 +107,7 @@ _HAS_PLAIN_BLOBS: Final = exists(
 _own: Final = encryption_bindings.alias("own_binding")
 _KEY_SOURCE: Final = case(
     (_own.c.id.is_not(None), literal_column("'repository'")),
-    (OF_ACCOUNT.is_not(None), literal_column("'account'")),
+    (DEFAULT_KEY_ID.is_not(None), literal_column("'account'")),
     else_=literal_column("'platform'"),
 )
 
@@ -133,7 +138,9 @@ _COLUMNS: Final = (
     .join(accounts, accounts.c.id == _r.account_id)
     .outerjoin(resource_policies, resource_policies.c.repository_id == _r.id)
     .outerjoin(_own, and_(_own.c.repository_id == _r.id, _own.c.ended_at.is_(None)))
-    .outerjoin(kms_keys, kms_keys.c.id == func.coalesce(_own.c.kms_key_id, OF_ACCOUNT, OF_PLATFORM))
+    .outerjoin(
+        kms_keys, kms_keys.c.id == func.coalesce(_own.c.kms_key_id, DEFAULT_KEY_ID, OF_PLATFORM)
+    )
     .where(given(_r.account_id), _r.deleted_at.is_(None))
 )
 _IN_RANGE: Final = and_(_r.name >= bindparam("first"), _r.name <= bindparam("last"))

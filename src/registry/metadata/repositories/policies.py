@@ -121,7 +121,7 @@ _TARGET: Final = Statement(
 )
 
 
-def store_policy(
+def store_resource_policy(
     tx: Connection, repository_id: str, new: NewPolicy, now: int
 ) -> StoredResourcePolicy:
     """Insert or replace a repository's policy, and return it. Lock the repository first."""
@@ -133,18 +133,18 @@ def store_policy(
         visibility=new.visibility,
         now=now,
     )
-    stored = find_policy(tx, repository_id)
+    stored = find_resource_policy(tx, repository_id)
     assert stored is not None
     return stored
 
 
-def find_policy(tx: Connection, repository_id: str) -> StoredResourcePolicy | None:
+def find_resource_policy(tx: Connection, repository_id: str) -> StoredResourcePolicy | None:
     """Return a repository's policy, or None."""
     row = tx.row(_FIND, repository_id=repository_id)
     return StoredResourcePolicy(msgspec.json.decode(row[0]), row[1], row[2]) if row else None
 
 
-def remove_policy(tx: Connection, repository_id: str) -> bool:
+def remove_resource_policy(tx: Connection, repository_id: str) -> bool:
     """Remove a repository's policy; return False if it had none. Lock the repository first."""
     tx.execute(_KEEP_REVISION, repository_id=repository_id)
     return tx.execute(_REMOVE, repository_id=repository_id) == 1

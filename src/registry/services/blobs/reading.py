@@ -179,7 +179,7 @@ async def begin_range(
         return await begin_stream(blob.stream(start, stop))
     except errors.StoreUnavailable as error:
         await blob.aclose()
-        await look_again(ctx, name, found, error)
+        await check_after_failure(ctx, name, found, error)
         if isinstance(error, ObjectChanged):
             raise _damaged(name, found.link.digest) from None
         raise
@@ -206,7 +206,9 @@ async def check_blob(ctx: ServiceContext, name: Name, found: FoundBlob) -> None:
         await _look(ctx, name, found, look)
 
 
-async def look_again(ctx: ServiceContext, name: Name, found: FoundBlob, error: Exception) -> None:
+async def check_after_failure(
+    ctx: ServiceContext, name: Name, found: FoundBlob, error: Exception
+) -> None:
     """After `error` interrupted sending a blob, check its bytes, and mark them if damaged."""
     if isinstance(error, ObjectChanged):
         await note_damage(ctx, found.link, damage.DIGEST)

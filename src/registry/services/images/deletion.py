@@ -61,7 +61,7 @@ def referenced(
     way_out = "delete the index first, or force" if has_force else "delete the index first"
     return ManifestReferenced(
         f"an index in {repository.name} lists {manifest.digest}; {way_out}",
-        parents=manifests.indexes_listing(tx, manifest.id),
+        parents=manifests.list_parent_digests(tx, manifest.id),
     )
 
 

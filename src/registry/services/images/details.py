@@ -185,8 +185,8 @@ def list_referring_images(
         subject = get_image(tx, found, reference).digest
     subjects = blobs.equivalent_digests(tx, found.repository.account_id, _parsed(subject))
     repository_id = found.repository.id
-    rows = images.list_images_about(tx, repository_id, subjects, artifact_type, before, limit)
-    return rows, images.count_images_about(tx, repository_id, subjects, artifact_type)
+    rows = images.find_referring_images(tx, repository_id, subjects, artifact_type, before, limit)
+    return rows, images.count_referring_images(tx, repository_id, subjects, artifact_type)
 
 
 def get_manifest_row(tx: Connection, found: VisibleRepository, reference: str) -> ManifestRow:

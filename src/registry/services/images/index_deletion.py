@@ -155,7 +155,7 @@ def preview_deletion(
     return TreePreview(
         [rows[each] for each in ids],
         [(rows[each.id], reason) for each, reason in kept],
-        manifests.indexes_listing(tx, manifest.id),
+        manifests.list_parent_digests(tx, manifest.id),
         sums.exclusive_bytes,
     )
 

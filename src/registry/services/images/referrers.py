@@ -11,7 +11,11 @@ from registry.metadata.blobs import objects as blobs
 from registry.metadata.images import manifests
 from registry.metadata.images.details import ImageRow, pins_of
 from registry.metadata.images.manifests import Referrer
-from registry.metadata.images.relations import attached_types, existing_tags, indexes_listing
+from registry.metadata.images.relations import (
+    attached_types,
+    existing_tags,
+    list_some_parent_digests,
+)
 from registry.metadata.repositories import repository as repositories
 from registry.metadata.repositories.repository import Revision, VisibleRepository
 from registry.oci.digest import Digest
@@ -116,7 +120,7 @@ def read_relations(
             types.get(row.digest, ()),
             [name for suffix in SUFFIXES if (name := f"{_spelled(row.digest)}{suffix}") in tags],
             row.id in pins,
-            indexes_listing(tx, repository.id, row.id, MAX_INDEXES),
+            list_some_parent_digests(tx, repository.id, row.id, MAX_INDEXES),
         )
         for row in rows
     }

@@ -244,14 +244,14 @@ def put_policy(
     document = check_rules(rules)
     lock_existing_repository(tx, repository_id)
     if revision is not None:
-        stored = lifecycle.find_policy(tx, repository_id)
+        stored = lifecycle.find_lifecycle_policy(tx, repository_id)
         require_revision(stored.revision if stored else 0, revision)
-    return lifecycle.store_policy(tx, repository_id, document, now, now + RUN_EVERY)
+    return lifecycle.store_lifecycle_policy(tx, repository_id, document, now, now + RUN_EVERY)
 
 
 def get_policy(tx: Connection, repository_id: str) -> StoredLifecyclePolicy:
     """Return a repository's policy; raise `NotFound` if it has none."""
-    stored = lifecycle.find_policy(tx, repository_id)
+    stored = lifecycle.find_lifecycle_policy(tx, repository_id)
     if stored is None:
         raise no_policy()
     return stored
@@ -260,7 +260,7 @@ def get_policy(tx: Connection, repository_id: str) -> StoredLifecyclePolicy:
 def delete_policy(tx: Connection, repository_id: str) -> None:
     """Delete a repository's policy, or raise `NotFound`; a current run of the policy stops."""
     lock_existing_repository(tx, repository_id)
-    if not lifecycle.remove_policy(tx, repository_id):
+    if not lifecycle.remove_lifecycle_policy(tx, repository_id):
         raise no_policy()
 
 

@@ -200,7 +200,7 @@ def start_run(
     has another revision than `revision`.
     """
     repository = lock_existing_repository(tx, repository_id)
-    policy = lifecycle_policies.find_policy(tx, repository_id)
+    policy = lifecycle_policies.find_lifecycle_policy(tx, repository_id)
     if revision is not None and policy is not None and policy.revision != revision:
         raise Conflict(
             f"the policy has revision {policy.revision} by now, not {revision}; preview it again",
@@ -289,7 +289,7 @@ def _delete_portion(run: Run, portion: Portion, change: Change, tx: Connection) 
     repository = lock_repository(tx, run.scope_id)
     if repository is None:
         raise StepFailed("REPOSITORY_DELETED", "the repository is gone", is_permanent=True)
-    policy = lifecycle_policies.find_policy(tx, run.scope_id)
+    policy = lifecycle_policies.find_lifecycle_policy(tx, run.scope_id)
     if policy is None or policy.document != run.arguments:
         raise StepFailed("POLICY_CHANGED", "the policy was changed or deleted", is_permanent=True)
     expired = _still_expired(tx, run, portion, change.now)

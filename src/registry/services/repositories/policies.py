@@ -79,12 +79,12 @@ def put_resource_policy(
     if setter is not None:
         _check_lock_out(tx, repository_id, policy, setter)
     new = NewPolicy(msgspec.Raw(stored.text.encode()), {**stored.ids, **own}, _visibility(policy))
-    return policies.store_policy(tx, repository_id, new, now)
+    return policies.store_resource_policy(tx, repository_id, new, now)
 
 
 def get_resource_policy(tx: Connection, repository_id: str) -> StoredResourcePolicy:
     """Return a repository's policy; raise `NotFound` if it has none."""
-    stored = policies.find_policy(tx, repository_id)
+    stored = policies.find_resource_policy(tx, repository_id)
     if stored is None:
         raise _no_policy()
     return stored
@@ -98,13 +98,13 @@ def delete_resource_policy(tx: Connection, repository_id: str, revision: int | N
     """
     lock_existing_repository(tx, repository_id)
     _require(tx, repository_id, revision)
-    if not policies.remove_policy(tx, repository_id):
+    if not policies.remove_resource_policy(tx, repository_id):
         raise _no_policy()
 
 
 def _require(tx: Connection, repository_id: str, revision: int | None) -> None:
     if revision is not None:
-        stored = policies.find_policy(tx, repository_id)
+        stored = policies.find_resource_policy(tx, repository_id)
         require_revision(stored.revision if stored else 0, revision)
 
 
@@ -114,7 +114,7 @@ def _check_lock_out(tx: Connection, repository_id: str, policy: Policy, setter: 
     Each decision is made as for a request by the setter, from its address at this time. An action
     that is already denied may stay denied.
     """
-    stored = policies.find_policy(tx, repository_id)
+    stored = policies.find_resource_policy(tx, repository_id)
     before = _NO_POLICY if stored is None else policy_of(stored.document, REPOSITORY_RULES)
     undenied = Policy(tuple(each for each in policy.statements if each.effect is Effect.ALLOW))
     lost = [
