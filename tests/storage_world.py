@@ -18,7 +18,7 @@ from cloudcore.metering.needs import Meter
 from cloudcore.serving.asgi import Body
 from cloudcore.storage import buckets, multipart, object_reads, object_writes, objects, upload_rows
 from cloudcore.storage.bucket import Bucket
-from cloudcore.storage.bucket_rows import Held, usage_of_bucket
+from cloudcore.storage.bucket_rows import BucketUsage, usage_of_bucket
 from cloudcore.storage.conditions import NO_CONDITIONS, RequestConditions
 from cloudcore.storage.multipart import Completion, GivenPart
 from cloudcore.storage.needs import StorageNeeds
@@ -171,7 +171,7 @@ class StorageWorld:
         )
         return [each.id for each in found]
 
-    async def held(self, bucket: Bucket) -> Held:
+    async def held(self, bucket: Bucket) -> BucketUsage:
         """Return what a bucket holds."""
         return await self.database.read(usage_of_bucket, bucket.account_id, bucket.id)
 

@@ -41,9 +41,9 @@ async def test_a_lost_generation_is_noticed_until_it_is_accepted(
         await Generations(ctx, store).begin()
         await push_blob(registry, b"since the copy")
         history = Generations(ctx, store)
-        await history.go_on()
+        await history.renew_if_due()
         lost = await store.generation()
-        await history.go_on()
+        await history.renew_if_due()
         assert await store.generation() == lost, "nothing came since"
         await ctx.database.write(forget, lost)
         with pytest.raises(DatabaseWentBack):
@@ -52,7 +52,7 @@ async def test_a_lost_generation_is_noticed_until_it_is_accepted(
             await renew_generation(ctx, store)
         for each in (history, Generations(ctx, store)):
             caplog.clear()
-            for note in (each.begin, each.go_on, each.end):
+            for note in (each.begin, each.renew_if_due, each.end):
                 await note()
                 assert await store.generation() == lost
                 told = caplog.text.count("the database is older than the blobs")
@@ -74,7 +74,7 @@ async def test_a_generation_ends_with_what_is_pushed_and_after_some_minutes(
             if push:
                 await push_blob(registry, b"newer than the generation")
             registry.clock.advance(seconds)
-            await history.go_on()
+            await history.renew_if_due()
             assert (await store.generation() not in seen) is is_new
 
 

@@ -14,7 +14,7 @@ import pytest
 from cloudcore.db.base import Connection, Database
 from cloudcore.kms.providers import EmbeddedProvider, Providers
 from cloudcore.storage import buckets
-from cloudcore.storage.bucket_rows import Held, change_usage
+from cloudcore.storage.bucket_rows import BucketUsage, change_usage
 from registry.blobstore.disk.store import FilesystemStore
 from registry.cli.main import main
 from tests.databases import with_database
@@ -108,14 +108,14 @@ def test_fsck_finds_what_is_wrong_with_buckets(
     async def miscount(world: StorageWorld) -> None:
         def add(tx: Connection) -> None:
             bucket = buckets.find_bucket(tx, ACME, REGION, "photos")
-            change_usage(tx, ACME, bucket.id, bucket.id, Held(1, 2, 3))
+            change_usage(tx, ACME, bucket.id, bucket.id, BucketUsage(1, 2, 3))
 
         await world.database.write(add)
 
     site.use(site.data, miscount)
     capsys.readouterr()
     gone, changed = (f"B1  piece {each.name} of '" for each in (first, second))
-    hashes, counts = "': its stored bytes hash to", "B2  bucket photos: Held(objects=3"
+    hashes, counts = "': its stored bytes hash to", "B2  bucket photos: BucketUsage(objects=3"
     read = "0 blobs, 3 pieces of buckets and 0 manifests read"
     known = "known to be damaged: 0 blobs, 2 pieces of buckets"
     for command, status, words in (

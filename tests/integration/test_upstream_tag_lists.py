@@ -13,8 +13,8 @@ from registry.metadata.pull_through.cache_rule import CacheRule
 from registry.oci.manifest import MAX_BYTES
 from registry.oci.reference import Name
 from registry.services.pull_through.remote import (
+    ImageToTest,
     UpstreamTest,
-    Wanted,
     ask_upstream,
     credential_of,
     no_credential,
@@ -156,7 +156,7 @@ async def test_who_may_pull_may_perhaps_not_list(asked: Asking) -> None:
 
 
 KEYRING: Final = Keyring(b"k" * KEY_BYTES)
-ALPINE: Final = Wanted(Name("acme", "hub/library/alpine"), "3")
+ALPINE: Final = ImageToTest(Name("acme", "hub/library/alpine"), "3")
 
 
 def rule(origin: str, **fields: Any) -> CacheRule:  # noqa: ANN401
@@ -169,7 +169,7 @@ def rule(origin: str, **fields: Any) -> CacheRule:  # noqa: ANN401
     return rule_of("", **known | fields)
 
 
-async def probed(asked: Asking, wanted: Wanted | None = ALPINE, **fields: Any) -> UpstreamTest:  # noqa: ANN401
+async def probed(asked: Asking, wanted: ImageToTest | None = ALPINE, **fields: Any) -> UpstreamTest:  # noqa: ANN401
     found = rule(asked.upstream.url, **fields)
     return await ask_upstream(
         asked.client, lambda each: credential_of(KEYRING, each), found, wanted, lambda: NOW

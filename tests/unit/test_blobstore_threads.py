@@ -129,7 +129,7 @@ async def put(store: BlobStore, data: bytes) -> None:
     await staged.aclose()
 
 
-@pytest.mark.skipif(disk_io.is_blind, reason="the kernel has no RESOLVE_CACHED")
+@pytest.mark.skipif(disk_io.lacks_cached_lookups, reason="the kernel has no RESOLVE_CACHED")
 async def test_what_the_kernel_has_in_memory_needs_no_thread(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -183,7 +183,7 @@ def test_a_lookup_follows_no_link_and_leaves_no_descriptor(tmp_path: Path) -> No
         for name in ("link", "absent"):
             assert open_cached(folder, name) is None
         opened = open_cached(folder, "file")
-        assert (opened is None) == disk_io.is_blind
+        assert (opened is None) == disk_io.lacks_cached_lookups
         if opened is not None:
             assert not os.get_inheritable(opened.file_region().descriptor)
             opened.close()
@@ -216,7 +216,7 @@ def test_folders_are_made_before_any_worker(tmp_path: Path) -> None:
     assert len(list((settings.blobs / "objects").iterdir())) == 256
 
 
-@pytest.mark.skipif(disk_io.is_blind, reason="the kernel has no RESOLVE_CACHED")
+@pytest.mark.skipif(disk_io.lacks_cached_lookups, reason="the kernel has no RESOLVE_CACHED")
 def test_what_has_another_name_is_not_taken_up_at_once(tmp_path: Path) -> None:
     with closing(DiskFiles(tmp_path / "blobs")) as files:
         staged = files.stage(STAGED)

@@ -160,7 +160,7 @@ def test_renewed_files_are_served_and_broken_ones_are_not(
         assert len(caplog.records) == count
     assert [record.levelname for record in caplog.records] == ["ERROR"]
     assert "the certificate served so far stays" in caplog.text
-    served.is_asked = True
+    served.must_reload = True
     served.check()
     assert len(caplog.records) == 2
 
@@ -200,10 +200,10 @@ def test_a_worker_that_begins_after_a_renewal_serves_the_renewed_certificate(
 def test_files_are_loaded_again_when_asked(tmp_path: Path) -> None:
     files = made(tmp_path / "a")
     served = ServedTls(files, load_tls(files, time.time()))
-    first, served.is_asked = served.context, True
+    first, served.must_reload = served.context, True
     served.check()
     assert served.context is not first
-    assert not served.is_asked
+    assert not served.must_reload
 
 
 def test_an_expiring_certificate_is_told_of_once_a_day(

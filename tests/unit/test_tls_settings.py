@@ -35,15 +35,15 @@ def test_a_certificate_makes_urls_https() -> None:
 
 
 def test_a_certificate_of_the_install_is_of_the_names_that_clients_use() -> None:
-    assert made(tls="own").own_names == ("localhost", "127.0.0.1")
-    assert made(tls="own", host="192.0.2.7").own_names == ("192.0.2.7",)
+    assert made(tls="own").certificate_names == ("localhost", "127.0.0.1")
+    assert made(tls="own", host="192.0.2.7").certificate_names == ("192.0.2.7",)
     named = made(tls="own", public_url="https://a.example.com", allowed_hosts="b:8443,[::1]:80")
-    assert named.own_names == ("a.example.com", "b", "::1")
+    assert named.certificate_names == ("a.example.com", "b", "::1")
     stored = made(tls="own", public_url="https://a.example.com", s3_host="s3.example.com")
-    assert stored.own_names == ("a.example.com", "s3.example.com", "*.s3.example.com")
+    assert stored.certificate_names == ("a.example.com", "s3.example.com", "*.s3.example.com")
     hosts = "pull=Cr.example.com:8443,auth=auth.example.com,pull=a.example.com"
     apart = made(tls="own", public_url="https://a.example.com", family_hosts=hosts)
-    assert apart.own_names == ("a.example.com", "cr.example.com", "auth.example.com")
+    assert apart.certificate_names == ("a.example.com", "cr.example.com", "auth.example.com")
     assert named.tls_files is not None
     assert named.tls_files.key == Path("data").absolute() / "tls-own" / "certificate.pem"
 

@@ -22,7 +22,7 @@ from cloudcore.notifications.topic import (
     PendingDelivery,
     Publication,
 )
-from cloudcore.quotas.limits import Counted, rows_up_to_limit, up_to
+from cloudcore.quotas.limits import Counted, count_up_to_limit, rows_up_to_limit
 
 KEPT_SECONDS: Final = 3600
 """How long a publication without deliveries is kept."""
@@ -99,7 +99,7 @@ _of_account: Final = (
     .join_from(SUBSCRIPTION_ROWS.table, deliveries, _d.subscription_id == _s.id)
     .where(given(_s.account_id))
 )
-WAITING: Final = Counted(WAITING_DELIVERIES, up_to(WAITING_DELIVERIES, _of_account))
+WAITING: Final = Counted(WAITING_DELIVERIES, count_up_to_limit(WAITING_DELIVERIES, _of_account))
 """Counts the deliveries that wait for all subscriptions of an account."""
 _counted: Final = rows_up_to_limit(WAITING_DELIVERIES, _of_account)
 WAITING_SIZE: Final = Counted(WAITING_BYTES, sa.select(sa.func.sum(_counted.c.size)))

@@ -31,7 +31,7 @@ from cloudcore.notifications.topic import (
     strings_of,
 )
 from cloudcore.notifications.topics import ROWS as TOPICS
-from cloudcore.quotas.limits import Counted, QuotaUse, up_to
+from cloudcore.quotas.limits import Counted, QuotaUse, count_up_to_limit
 from cloudcore.resource_names import Crn
 from cloudcore.wire import rfc3339
 
@@ -41,7 +41,9 @@ PUBLISHED: Final = "notifications.message.published"
 PAGE: Final = 200
 """How many subscriptions one transaction reads."""
 _RELEASED: Final = 20
-UNDELIVERED_USE: Final = Counted(PUBLISHED_MESSAGES, up_to(PUBLISHED_MESSAGES, UNDELIVERED))
+UNDELIVERED_USE: Final = Counted(
+    PUBLISHED_MESSAGES, count_up_to_limit(PUBLISHED_MESSAGES, UNDELIVERED)
+)
 _COUNTED: Final = {
     delivery_rows.WAITING: "deliveries wait for",
     delivery_rows.WAITING_SIZE: "bytes of messages wait for",

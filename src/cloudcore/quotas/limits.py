@@ -247,7 +247,7 @@ def rows_up_to_limit(quota: Quota, query: sa.Select[Any]) -> sa.Subquery:
     return query.limit(most).offset(ZERO).subquery()
 
 
-def up_to(quota: Quota, query: sa.Select[Any]) -> sa.Select[Any]:
+def count_up_to_limit(quota: Quota, query: sa.Select[Any]) -> sa.Select[Any]:
     """Return a query that counts the rows of `query`, up to the account's limit.
 
     It has the bind parameter ``account_id``.

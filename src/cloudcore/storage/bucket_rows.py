@@ -36,7 +36,7 @@ _c = tables.storage_counts.c
 _o, _p = tables.storage_objects.c, tables.storage_pieces.c
 
 
-class Held(NamedTuple):
+class BucketUsage(NamedTuple):
     """The usage of a bucket, or a difference to add to the usage."""
 
     objects: int = 0
@@ -58,15 +58,15 @@ _LIST: Final = paged(
 )
 _OF_BUCKET: Final = given(_c.bucket_id, _c.account_id)
 _ERASE_COUNTS: Final = Statement(tables.storage_counts.delete().where(_OF_BUCKET))
-_COUNTED: Final = ("bucket_id", "shard", "account_id", *Held._fields)
+_COUNTED: Final = ("bucket_id", "shard", "account_id", *BucketUsage._fields)
 _add_count = insert(tables.storage_counts).values(bound(_COUNTED))
 _CHANGE: Final = Statement(
     _add_count.on_conflict_do_update(
         index_elements=["bucket_id", "shard"],
-        set_={name: _c[name] + _add_count.excluded[name] for name in Held._fields},
+        set_={name: _c[name] + _add_count.excluded[name] for name in BucketUsage._fields},
     )
 )
-_sums = [total(_c[name]) for name in Held._fields]
+_sums = [total(_c[name]) for name in BucketUsage._fields]
 _HELD: Final = Statement(select(*_sums).where(_OF_BUCKET))
 _HELD_EACH: Final = Statement(
     select(_c.bucket_id, *_sums)
@@ -118,7 +118,9 @@ def erase_counts(tx: Connection, bucket: Bucket) -> None:
     tx.execute(_ERASE_COUNTS, bucket_id=bucket.id, account_id=bucket.account_id)
 
 
-def change_usage(tx: Connection, account_id: str, bucket_id: str, by: str, change: Held) -> None:
+def change_usage(
+    tx: Connection, account_id: str, bucket_id: str, by: str, change: BucketUsage
+) -> None:
     """Add `change` to a bucket's usage; `by`, an object's or upload's id, selects the shard."""
     if not any(change):
         return
@@ -126,12 +128,14 @@ def change_usage(tx: Connection, account_id: str, bucket_id: str, by: str, chang
     tx.execute(_CHANGE, account_id=account_id, bucket_id=bucket_id, shard=shard, **change._asdict())
 
 
-def usage_of_bucket(tx: Connection, account_id: str, bucket_id: str) -> Held:
+def usage_of_bucket(tx: Connection, account_id: str, bucket_id: str) -> BucketUsage:
     """Return the usage of a bucket."""
     return _held(tx.row(_HELD, account_id=account_id, bucket_id=bucket_id))
 
 
-def usage_by_bucket(tx: Connection, account_id: str, bucket_ids: Sequence[str]) -> dict[str, Held]:
+def usage_by_bucket(
+    tx: Connection, account_id: str, bucket_ids: Sequence[str]
+) -> dict[str, BucketUsage]:
     """Map bucket id to usage; buckets that were always empty are absent."""
     rows = tx.rows(_HELD_EACH, account_id=account_id, ids=text_list(bucket_ids))
     return {row[0]: _held(row[1:]) for row in rows}
@@ -148,8 +152,8 @@ def damaged_keys(
     return [(bytes(row[0]).decode(), row[1]) for row in rows]
 
 
-def _held(row: Row | None) -> Held:
-    return Held() if row is None else Held(*map(int, row))
+def _held(row: Row | None) -> BucketUsage:
+    return BucketUsage() if row is None else BucketUsage(*map(int, row))
 
 
 _a = tables.storage_account_bytes.c

@@ -19,7 +19,7 @@ from cloudcore.events import Events
 from cloudcore.storage import checksums, errors
 from cloudcore.storage import upload_rows as rows
 from cloudcore.storage.bucket import OBJECT_CREATED, Bucket, check_size
-from cloudcore.storage.bucket_rows import Held, change_usage, check_room, emit_level
+from cloudcore.storage.bucket_rows import BucketUsage, change_usage, check_room, emit_level
 from cloudcore.storage.checksums import Algorithm
 from cloudcore.storage.conditions import NO_CONDITIONS, RequestConditions
 from cloudcore.storage.needs import BucketBytes
@@ -114,7 +114,7 @@ def record_part(tx: Connection, bucket: Bucket, upload_id: str, piece: Piece, mo
         added -= before.stored.size
     use = check_room(tx, upload.account_id, piece.stored.size, most)
     piece_rows.add_piece(tx, upload.account_id, piece, upload_id=upload.id)
-    change_usage(tx, bucket.account_id, bucket.id, upload.id, Held(upload_bytes=added))
+    change_usage(tx, bucket.account_id, bucket.id, upload.id, BucketUsage(upload_bytes=added))
     emit_level(tx, upload.account_id, use, piece.stored.size, piece.created_at)
     return piece
 
@@ -149,7 +149,9 @@ def abort(tx: Connection, upload: Upload, now: int) -> Upload:
     freed = piece_rows.upload_bytes(tx, *of)
     piece_rows.condemn_parts(tx, *of, now)
     rows.erase_upload(tx, upload)
-    change_usage(tx, upload.account_id, upload.bucket_id, upload.id, Held(upload_bytes=-freed))
+    change_usage(
+        tx, upload.account_id, upload.bucket_id, upload.id, BucketUsage(upload_bytes=-freed)
+    )
     return upload
 
 
@@ -193,7 +195,7 @@ def complete_upload(
     moved = piece_rows.move_parts(tx, upload.account_id, upload.id, ids, made.id)
     assert moved == len(ids), "the upload is locked"
     piece_rows.condemn_parts(tx, upload.account_id, upload.id, now)
-    change = Held(1 - before.objects, made.size - before.object_bytes, -freed)
+    change = BucketUsage(1 - before.objects, made.size - before.object_bytes, -freed)
     change_usage(tx, bucket.account_id, bucket.id, made.id, change)
     done = _Done(fingerprint, made)
     rows.end_upload(tx, upload, json_text(done), now)

@@ -16,7 +16,7 @@ from cloudcore.storage.bucket import (
     key_bytes,
     object_crn,
 )
-from cloudcore.storage.bucket_rows import Held, change_usage, check_room, emit_level
+from cloudcore.storage.bucket_rows import BucketUsage, change_usage, check_room, emit_level
 from cloudcore.storage.conditions import NO_CONDITIONS, RequestConditions, check_write
 from cloudcore.storage.errors import ConditionFailed, NoSuchBucket, NoSuchKey
 from cloudcore.storage.object_rows import StoredObject
@@ -52,7 +52,7 @@ def record_object(
     before = put_in_place(tx, bucket, made, conditions)
     use = check_room(tx, bucket.account_id, made.size, most)
     add_piece(tx, bucket.account_id, piece, object_id=made.id)
-    change = Held(1 - before.objects, made.size - before.object_bytes)
+    change = BucketUsage(1 - before.objects, made.size - before.object_bytes)
     change_usage(tx, bucket.account_id, bucket.id, made.id, change)
     emit_level(tx, bucket.account_id, use, made.size, made.created_at)
     emit_events(tx, events, OBJECT_CREATED, bucket, [made], made.created_at)
@@ -85,7 +85,7 @@ def emit_events(
 
 def put_in_place(
     tx: Connection, bucket: Bucket, made: StoredObject, conditions: RequestConditions
-) -> Held:
+) -> BucketUsage:
     """Write the row of an object, and condemn the pieces of the object that it replaces.
 
     Return the usage of the replaced object; zeros if there was none. The caller has called `hold`
@@ -99,9 +99,9 @@ def put_in_place(
         if before is not None:
             condemn_object(tx, before.account_id, before.id, made.created_at)
             rows.replace_object(tx, before, made)
-            return Held(1, before.size)
+            return BucketUsage(1, before.size)
         if rows.add_object(tx, made):
-            return Held()
+            return BucketUsage()
         # Another writer has inserted the key since `find_object`.
 
 
@@ -183,7 +183,7 @@ def _emit_deleted(
     tx: Connection, bucket: Bucket, gone: Sequence[StoredObject], now: int, events: Events
 ) -> None:
     """Subtract deleted objects from the counts, and publish their events."""
-    change = Held(-len(gone), -sum(found.size for found in gone))
+    change = BucketUsage(-len(gone), -sum(found.size for found in gone))
     change_usage(tx, bucket.account_id, bucket.id, gone[0].id, change)
     emit_events(tx, events, OBJECT_DELETED, bucket, gone, now)
 

@@ -93,7 +93,7 @@ async def _recording_generations(ctx: ServiceContext, sweeper: BlobSweeper) -> A
     except PlatformError as error:  # the next scan tries again
         _log.warning("no orphan was put back: %s", error)
     # In each process: if only the holder of a lease did this, its death would leave a gap.
-    async with repeated(database_rollback.EVERY_SECONDS, history.go_on):
+    async with repeated(database_rollback.EVERY_SECONDS, history.renew_if_due):
         yield
     await history.end()
 

@@ -135,7 +135,7 @@ def parts_by_name(settings: Settings) -> Mapping[str, frozenset[str]]:
 
     Raise `SettingsError` if `family_hosts` names a part that does not exist.
     """
-    own = settings.own_hosts
+    own = settings.hosts_by_part
     if not own:
         return {}
     if unknown := [part for part in own if part not in PARTS]:

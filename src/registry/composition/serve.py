@@ -75,7 +75,7 @@ async def _make_planes(
             settings.region,
             families,
             settings.founders,
-            settings.url_of(CONSOLE) if settings.own_hosts else "",
+            settings.url_of(CONSOLE) if settings.hosts_by_part else "",
             settings.url,
         ),
         keyring=platform.keyring,

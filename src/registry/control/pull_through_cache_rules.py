@@ -32,8 +32,8 @@ from registry.oci.reference import Name, is_tag, parse_name
 from registry.services.context import ServiceContext
 from registry.services.pull_through import rules
 from registry.services.pull_through.remote import (
+    ImageToTest,
     UpstreamTest,
-    Wanted,
     ask_upstream,
     credential_of,
     seal_secret,
@@ -285,7 +285,7 @@ async def try_pull_through_cache_rule(
     )
 
 
-def _wanted(found: RuleDetails, data: TestPullThroughCacheRule | None) -> Wanted | None:
+def _wanted(found: RuleDetails, data: TestPullThroughCacheRule | None) -> ImageToTest | None:
     if data is None or data.repository is None:
         return None
     if not is_tag(data.tag):
@@ -295,7 +295,7 @@ def _wanted(found: RuleDetails, data: TestPullThroughCacheRule | None) -> Wanted
     except NameInvalid:
         words = "repository: the name of an image at the upstream, such as library/alpine"
         raise InvalidInput(words, field="repository", reason="malformed") from None
-    return Wanted(Name(found.handle, f"{found.rule.prefix}/{data.repository}"), data.tag)
+    return ImageToTest(Name(found.handle, f"{found.rule.prefix}/{data.repository}"), data.tag)
 
 
 async def _authorized(ctx: RequestContext, rule_id: str) -> ShownRule:

@@ -120,7 +120,7 @@ class Generations:
                 return
         _log.error(_NEVER_USED)
 
-    async def go_on(self) -> None:
+    async def renew_if_due(self) -> None:
         """Begin a generation if there are new objects or uploads, or if the last one is too old.
 
         So an older copy of the database is detected if anything was pushed after it was made.

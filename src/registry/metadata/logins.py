@@ -12,7 +12,7 @@ from cloudcore.db.statement import Statement
 from cloudcore.iam.principal import SourceIdentity, read_source
 from cloudcore.identity.rows.sessions import find_session_of_login
 from cloudcore.identity.tables import access_keys, accounts, login_credentials, service_accounts
-from cloudcore.quotas.limits import Counted, up_to
+from cloudcore.quotas.limits import Counted, count_up_to_limit
 from registry.quotas import LOGINS
 
 _l = login_credentials.c
@@ -96,7 +96,7 @@ def _found_by(key: ColumnElement[bool]) -> Statement:
     )
 
 
-_OPEN: Final = up_to(
+_OPEN: Final = count_up_to_limit(
     LOGINS,
     select(_l.expires_at).where(
         given(_l.account_id), _l.revoked_at.is_(None), _l.expires_at > bindparam("now")

@@ -78,7 +78,7 @@ class Settings(SettingFields):
         _ = self.hosts, self.proxies, self.database, self.origins, self.internal_issuers
         _ = self.allowed_upstreams, self.allowed_webhooks, self.metrics_address, self.mirrored
         _ = (
-            self.own_hosts,
+            self.hosts_by_part,
             self.smarthost,
             self.s3_name,
             self.granted_domains,
@@ -132,7 +132,7 @@ class Settings(SettingFields):
             raise SettingsError(problem)
         if self.tls_certificate and self.acme.names:
             raise SettingsError("tls_certificate and tls_acme exclude each other; set one of them")
-        named = {urlsplit(each).hostname or "" for each in self.urls if self.own_hosts}
+        named = {urlsplit(each).hostname or "" for each in self.urls if self.hosts_by_part}
         if self.acme.names and (left_out := sorted(named.difference(self.acme.names))):
             raise SettingsError(
                 f"tls_acme does not list {', '.join(left_out)}, as family_hosts and public_url do:"
@@ -319,7 +319,7 @@ class Settings(SettingFields):
         return bool(self.tls or self.tls_certificate or self.acme.names)
 
     @property
-    def own_names(self) -> tuple[str, ...]:
+    def certificate_names(self) -> tuple[str, ...]:
         """Return the host names and addresses at which clients reach the server, each once."""
         named = (urlsplit(f"//{each}").hostname or "" for each in self.hosts)
         found = [*(urlsplit(each).hostname or "" for each in self.urls if self.public_url), *named]
@@ -365,13 +365,13 @@ class Settings(SettingFields):
     def own_urls(self) -> Mapping[str, str]:
         """Map parts in `family_hosts`, and ``s3`` if it has a host, to their base URLs."""
         scheme, _, main = self.url.partition("://")
-        found = {part: f"{scheme}://{hosts[0]}" for part, hosts in self.own_hosts.items()}
+        found = {part: f"{scheme}://{hosts[0]}" for part, hosts in self.hosts_by_part.items()}
         if self.s3_host:
             found["s3"] = f"{scheme}://{self.s3_host}{main[len(without_port(main)) :]}"
         return found
 
     @property
-    def own_hosts(self) -> Mapping[str, Sequence[str]]:
+    def hosts_by_part(self) -> Mapping[str, Sequence[str]]:
         """Map each part in `family_hosts` to its hosts; URLs use the first.
 
         Raise `SettingsError` if `family_hosts` is set without `public_url`, or is malformed.
@@ -385,7 +385,7 @@ class Settings(SettingFields):
     def urls(self) -> Sequence[str]:
         """Return `url`, then the base URL of each host in `family_hosts`."""
         scheme = self.url.partition("://")[0]
-        hosts = (host for each in self.own_hosts.values() for host in each)
+        hosts = (host for each in self.hosts_by_part.values() for host in each)
         return self.url, *(f"{scheme}://{host}" for host in hosts)
 
     @property

@@ -24,7 +24,7 @@ from cloudcore.email.resources import (
     RecipientKind,
     status_of,
 )
-from cloudcore.quotas.limits import Counted, up_to
+from cloudcore.quotas.limits import Counted, count_up_to_limit
 from cloudcore.resources.rows import Rows
 
 CONTENT_KEPT_SECONDS: Final = 7 * 24 * 3600
@@ -179,7 +179,7 @@ _END_CONTENT: Final = Statement(
 _ACCOUNT_OF: Final = Statement(sa.select(_m.account_id).where(given(_m.id)))
 WAITING_MESSAGES: Final = Counted(
     MESSAGE.room,
-    up_to(
+    count_up_to_limit(
         MESSAGE.room,
         sa.select(_m.id).where(given(_m.account_id), IS_WAITING),
     ),

@@ -28,7 +28,7 @@ from cloudcore.identity.tables import (
     sessions,
     users,
 )
-from cloudcore.quotas.limits import Counted, up_to
+from cloudcore.quotas.limits import Counted, count_up_to_limit
 
 _s = sessions.c
 _ACTIVE: Final = text("'active'")
@@ -224,7 +224,7 @@ _IS_OF_PERSON: Final = _s.parent_sid.in_(
 )
 _REVOKE_SESSIONS_OF_ROLE: Final = Statement(_revoking(_OF_ROLE))
 _REVOKE_SESSIONS_OF_ASSIGNED: Final = Statement(_revoking(_OF_ROLE, _IS_OF_PERSON))
-_OPEN: Final = up_to(
+_OPEN: Final = count_up_to_limit(
     ROLE_SESSIONS,
     select(_s.expires_at)
     .join(roles, roles.c.id == _s.role_id)

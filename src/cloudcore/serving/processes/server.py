@@ -270,7 +270,7 @@ class WorkerServer(uvicorn.server.Server):
 
     def _reload(self, sig: int, frame: Any) -> None:  # noqa: ANN401, ARG002 - signal's own signature
         if self._worker.tls is not None:
-            self._worker.tls.is_asked = True
+            self._worker.tls.must_reload = True
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Start uvicorn and the other listeners; call `on_ready` when all accept connections."""

@@ -234,7 +234,7 @@ class ServedTls:
         """Version of the files, if the previous check found that they cannot be served."""
         self._told_at = 0.0
         self.validations = validations
-        self.is_asked = False
+        self.must_reload = False
         """True to load the files again at the next check, changed or not."""
 
     @property
@@ -254,7 +254,7 @@ class ServedTls:
         writes two files, and this check may fall in between. The previous certificate stays in use.
         """
         version = self._files.find_version()
-        if self.is_asked or version != self._version:
+        if self.must_reload or version != self._version:
             self._load(version)
         else:
             self._refused_version = _NONE_REFUSED
@@ -270,8 +270,8 @@ class ServedTls:
         )
 
     def _load(self, version: object) -> None:
-        is_final = self.is_asked or version == self._refused_version
-        self.is_asked = False
+        is_final = self.must_reload or version == self._refused_version
+        self.must_reload = False
         try:
             self._identity = load_tls(self._files, self._clock())
         except TlsFilesError as error:

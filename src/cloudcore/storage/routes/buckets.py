@@ -92,7 +92,7 @@ class BucketRecord(ResponseBody):
     """Only for a single bucket."""
 
 
-def bucket_record(bucket: Bucket, held: bucket_rows.Held, **single: Any) -> BucketRecord:  # noqa: ANN401
+def bucket_record(bucket: Bucket, held: bucket_rows.BucketUsage, **single: Any) -> BucketRecord:  # noqa: ANN401
     """Convert a bucket for a response; `single` has the fields that lists leave out."""
     return BucketRecord(
         id=bucket.id,
@@ -172,7 +172,7 @@ async def list_account_buckets(ctx: Context) -> ResponseBody:
     )
     ids = [each.id for each in found]
     held = await ctx.database.read(bucket_rows.usage_by_bucket, account_id, ids) if ids else {}
-    nothing = bucket_rows.Held()
+    nothing = bucket_rows.BucketUsage()
     return ANSWERS.many([bucket_record(each, held.get(each.id, nothing)) for each in found], meta)
 
 

@@ -107,7 +107,7 @@ class Regions(NamedTuple):
     others: frozenset[str] | None = frozenset()
     """Regions that are accepted besides `own`; None accepts every region."""
 
-    def take(self, region: str) -> bool:
+    def accepts(self, region: str) -> bool:
         """Return True if a signature for this region is accepted."""
         return region == self.own or self.others is None or region in self.others
 
@@ -368,7 +368,7 @@ def _read_scope(credential: str, timestamp: str, regions: Regions, code: str) ->
     access_key_id, date, of_region, service, end = found.groups()
     if end != "aws4_request" or service != "s3":
         raise S3Error(code, 'The credential is malformed; its service must be "s3".')
-    if not regions.take(of_region):
+    if not regions.accepts(of_region):
         raise S3Error(
             code,
             f"The region '{of_region}' is wrong; expecting '{regions.own}'",

@@ -242,5 +242,5 @@ def _find_system_call() -> Callable[[int, int, bytes, bytes, int], int] | None:
 
 
 _system_call: Final = _find_system_call()
-is_blind: Final = _system_call is None
+lacks_cached_lookups: Final = _system_call is None
 """True if the system does not support cached lookups, so that `open_cached` returns None."""

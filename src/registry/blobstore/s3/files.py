@@ -440,7 +440,7 @@ class S3Files:
             return False
         entries = list(self.bucket.listed(tails_of(upload_id)))
         tails = frozenset(each for each in map(tail_name, (e.key for e in entries)) if each)
-        if not self._shared.judged(head, tails).is_object:
+        if not self._shared.state_of(head, tails).is_object:
             return False
         self.bucket.delete_all([e.key for e in entries if e.modified < head.modified])
         key = object_key(upload_id)

@@ -111,10 +111,10 @@ class Shared:
         head = self.bucket.find(object_key(upload_id))
         tails = frozenset(self.tails_of(upload_id))
         if head is not None or tails:
-            return self.judged(head, tails)
+            return self.state_of(head, tails)
         return UploadState(None, tails, tuple(self.uploads_of(upload_id)))
 
-    def judged(self, head: ObjectHead | None, tails: frozenset[TailName]) -> UploadState:
+    def state_of(self, head: ObjectHead | None, tails: frozenset[TailName]) -> UploadState:
         """Return an upload's state; look up `is_replaced` if it has both an object and tails.
 
         The size alone cannot tell: after an upload went back to fewer bytes, the object of its old
@@ -161,7 +161,7 @@ class Shared:
         if not tails:
             return
         keys = [each.key for each in tails]
-        found = self.judged(self.bucket.find(key), frozenset(tails))
+        found = self.state_of(self.bucket.find(key), frozenset(tails))
         if found.head is not None and not found.is_object:
             keys.append(key)
         self.bucket.delete_all(keys)

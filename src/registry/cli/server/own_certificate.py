@@ -64,7 +64,7 @@ def _prepare_here(settings: Settings, folder: Path) -> tuple[OwnCertificate, str
     """Issue the certificate if it is due; return its renewer, and a note for the operator."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     subject = CertificateSubject(
-        settings.own_names, own_certificate(folder), "the authority of this install"
+        settings.certificate_names, own_certificate(folder), "the authority of this install"
     )
     own = OwnCertificate(subject, partial(_issue, settings, folder))
     if own.is_due:
@@ -81,6 +81,6 @@ async def _issue(settings: Settings, folder: Path) -> None:
         url = (settings.certificate_url or settings.url_of("certificate")).rstrip("/")
         keyring = load_keyring(settings.root_key)
         embedded = EmbeddedAuthority(database, system_clock, uuid7, keyring, url)
-        await write_server_certificate(database, embedded, settings.own_names, folder)
+        await write_server_certificate(database, embedded, settings.certificate_names, folder)
     finally:
         await database.close()

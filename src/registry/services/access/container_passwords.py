@@ -13,12 +13,12 @@ from cloudcore.db.base import Connection
 from cloudcore.identity.rows.container_passwords import ContainerPassword, find_container_password
 from cloudcore.identity.services.container_passwords import id_of, is_admitted, principal_of
 from registry.metadata.logins import Login
-from registry.services.access.logins import NOBODY, RefusedLogin, StoredLogin
+from registry.services.access.logins import UNUSED_ID, RefusedLogin, StoredLogin
 
 
 def password_id(password: str) -> str:
     """Return the id inside a container password; for a malformed one, an id that nobody has."""
-    return id_of(password) or NOBODY
+    return id_of(password) or UNUSED_ID
 
 
 def find_password(

@@ -248,7 +248,7 @@ def _subject(credential_id: str, source: str) -> str:
 
 
 _ID: Final = re.compile(r"AK[A-Z2-7]{18}")
-NOBODY: Final = "00000000-0000-0000-0000-000000000000"
+UNUSED_ID: Final = "00000000-0000-0000-0000-000000000000"
 """An id that nothing has, for reads that are to find nothing."""
 
 
@@ -263,7 +263,7 @@ def find_key(
     """Return the stored access key with this id, or None."""
     owner = find_key_owner(tx, access_key_id)
     # For an unknown key, the same reads find nothing.
-    account_id = NOBODY if owner is None else owner.account_id
+    account_id = UNUSED_ID if owner is None else owner.account_id
     account = find_account(tx, account_id)
     is_allowed = find_settings(tx, account_id).access_key_login
     if owner is None:

@@ -121,7 +121,7 @@ class UpstreamTest(ResponseBody):
     message: str
 
 
-class Wanted(NamedTuple):
+class ImageToTest(NamedTuple):
     """An image that a test asks the upstream for."""
 
     repository: Name
@@ -132,7 +132,7 @@ async def ask_upstream(
     upstream: RegistryClient | None,
     open_credential: OpenCredential,
     rule: CacheRule,
-    wanted: Wanted | None,
+    wanted: ImageToTest | None,
     clock: Clock,
 ) -> UpstreamTest:
     """Test if a rule's upstream answers or, with `wanted`, has an image; pull nothing."""
