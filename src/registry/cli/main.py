@@ -92,12 +92,14 @@ def _parse(given: Sequence[str]) -> argparse.Namespace:
 
 
 def _modules_of(command: str) -> Container[str] | None:
-    """Return the module that describes this command, or None if no module does.
+    """Return the modules whose parsers this command needs; None means all.
 
     Modules are imported until it is found. Making the parsers of all modules would take 0.1 s.
     """
     if command in _SERVING:
         return SERVER_MODULES
+    if command == "--version":
+        return ()
     for group in _groups():
         for name in group.modules:
             if command in command_names(import_module(name)):
