@@ -94,7 +94,7 @@ def _parse(given: Sequence[str]) -> argparse.Namespace:
 def _modules_of(command: str) -> Container[str] | None:
     """Return the modules whose parsers this command needs; None means all.
 
-    Modules are imported until it is found. Making the parsers of all modules would take 0.1 s.
+    Modules are imported until one describes the command. The parsers of all would take 0.1 s.
     """
     if command in _SERVING:
         return SERVER_MODULES
