@@ -43,6 +43,7 @@ ROOMS: Final = {
             "property/test_policies.py",
             "integration/test_kernel_guard.py",
             "integration/test_platform_roles.py",
+            "integration/test_sign_in_attempts.py",
         ),
     ),
     "signature": Room(
@@ -51,6 +52,7 @@ ROOMS: Final = {
             "unit/test_s3_signature.py",
             "unit/test_s3_chunked.py",
             "integration/test_s3_claims.py",
+            "integration/test_s3_posted_forms.py",
         ),
     ),
     "gc": Room(
