@@ -81,8 +81,9 @@ _WAITING = "SELECT count(*) FROM pg_locks WHERE NOT granted"
 @pytest.mark.parametrize(
     ("change", "status"),
     [
-        ("description = 'other'", 200),
-        ("trust_policy = replace(trust_policy, 'allow', 'deny')", 403),
+        ("UPDATE roles SET description = 'other'", 200),
+        ("UPDATE roles SET trust_policy = replace(trust_policy, 'allow', 'deny')", 403),
+        ("DELETE FROM sessions", 401),
     ],
 )
 async def test_a_role_is_assumed_beside_its_change_without_deadlock(
@@ -91,8 +92,9 @@ async def test_a_role_is_assumed_beside_its_change_without_deadlock(
     """Both lock the account first; who waited for it decides by the role as it is then."""
     acme = await oauth.add_account("acme")
     ci = await oauth.add_program(acme, "ci", may("iam:AssumeRole"))
-    role = await oauth.add_role(acme, "deploy", ci.crn)
-    token = await oauth.token_of(ci)
+    role = await oauth.add_role(acme, "self", ci.crn, f"crn:iam::{acme.id}:role/self")
+    await oauth.add_policy(acme, may("iam:AssumeRole"), role_id=role.id)
+    token = (await oauth.assume(await oauth.token_of(ci), role.id)).json()["access_token"]
     with (
         psycopg.connect(postgresql_database) as other,
         psycopg.connect(postgresql_database, autocommit=True) as looks,
@@ -101,6 +103,6 @@ async def test_a_role_is_assumed_beside_its_change_without_deadlock(
         assuming = asyncio.create_task(oauth.assume(token, role.id))
         await until_so(lambda: looks.execute(_WAITING).fetchall()[0][0])
         other.execute("SET lock_timeout = '50ms'")
-        other.execute(f"UPDATE roles SET {change}")
+        other.execute(change.encode())
         other.commit()
     assert (await assuming).status_code == status

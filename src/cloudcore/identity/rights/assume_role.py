@@ -20,7 +20,13 @@ from msgspec import Meta
 from cloudcore.account_rows import lock_account
 from cloudcore.clock import MICROSECONDS
 from cloudcore.db.base import Connection
-from cloudcore.errors import AccessDenied, InvalidInput, NotFound, PlatformError
+from cloudcore.errors import (
+    AccessDenied,
+    InvalidInput,
+    NotFound,
+    PlatformError,
+    Unauthenticated,
+)
 from cloudcore.iam.decision import Verdict, could_allow
 from cloudcore.iam.policy import TRUST_ACTION, Policy
 from cloudcore.iam.principal import Principal, PrincipalKind
@@ -127,6 +133,7 @@ async def assume_role(
     Raises:
         AccessDenied: the permission or the trust is missing, the account is suspended, or too many
             roles were assumed in a row.
+        Unauthenticated: the session of the caller was deleted meanwhile.
         QuotaExceeded: the account's roles have the maximum number of open sessions.
         NotFound: the role does not exist, or is not visible to the caller.
         InvalidInput: `role` is not a reference to a role, or matches several roles.
@@ -175,10 +182,14 @@ def _assume(
 ) -> tuple[AssumableRole, int]:
     role = _allowed_role(ctx, tx, asked)
     source = asked.source
-    if source.sid is not None and sessions.count_chain(tx, source.sid) >= MAX_CHAIN:
-        raise AccessDenied("roles were assumed from one another too many times in a row")
     lock_account(tx, role.account_id)  # before the role, as changes of roles do
     role = _locked_role(ctx, tx, asked, role)
+    if source.sid is not None:
+        length = sessions.count_chain(tx, source.sid)
+        if not length:  # deleted since the request arrived, with its role or person
+            raise Unauthenticated("the session has ended")
+        if length >= MAX_CHAIN:
+            raise AccessDenied("roles were assumed from one another too many times in a row")
     use = sessions.OPEN.check(
         tx,
         role.account_id,
