@@ -60,7 +60,9 @@ _o = _organizations.c
 _ORGANIZATION: Final = _o.id == sa.bindparam("organization_id")
 _ORGANIZATION_OF: Final = Statement(sa.select(_accounts.c.organization_id).where(_IS_IT))
 _NAME: Final = Statement(sa.select(_o.name).where(_ORGANIZATION))
-_LOCK_ORGANIZATION: Final = Statement(sa.select(_o.id).where(_ORGANIZATION).with_for_update())
+_LOCK_ORGANIZATION: Final = Statement(
+    sa.select(_o.id).where(_ORGANIZATION).with_for_update(key_share=True)
+)
 _ORGANIZATIONS: Final = paged(sa.select(_o.id).where(_o.id > sa.bindparam("after")).order_by(_o.id))
 _ROLE: Final = Statement(
     sa.select(_memberships.c.role).where(
@@ -84,6 +86,7 @@ def lock_organization(tx: Connection, organization_id: str) -> None:
     """Lock an organization until `tx` ends.
 
     Changes that depend on the number of its accounts or users take this lock, to run one at a time.
+    As of `lock_account`, rows that refer to the organization can still be inserted.
     """
     tx.row(_LOCK_ORGANIZATION, organization_id=organization_id)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from typing import Any
 
@@ -11,12 +12,13 @@ import pytest
 from cloudcore.clock import MICROSECONDS, uuid7
 from cloudcore.db.base import Connection
 from cloudcore.db.statement import Statement
-from cloudcore.identity.rows.roles import ASSIGNMENTS, ROLES, Assignment, is_assigned
+from cloudcore.identity.rows.roles import ASSIGNMENTS, ROLES, Assignment, lock_assignment
 from cloudcore.identity.rows.sessions import Session, add_session, find_live_session
 from cloudcore.identity.services.roles import update_role
 from tests.databases import on_both_databases
 from tests.dying import PassingConnection
-from tests.integration.oauth_world import World
+from tests.integration.oauth_world import World, may
+from tests.waiting import until_so
 
 
 class Between(PassingConnection):
@@ -63,10 +65,44 @@ async def test_an_assignment_stays_until_the_session_for_it_is_there(
     await oauth.database.write(ASSIGNMENTS.add, Assignment(role.id, user.id, oauth.now))
 
     def change(tx: Connection) -> None:
-        assert is_assigned(tx, role.id, user.id)
+        assert lock_assignment(tx, role.id, user.id)
         with psycopg.connect(postgresql_database) as other:
             other.execute("SET lock_timeout = '50ms'")
             with pytest.raises(psycopg.errors.LockNotAvailable):
                 other.execute("DELETE FROM role_assignments")
 
     await oauth.database.write(change)
+
+
+_WAITING = "SELECT count(*) FROM pg_locks WHERE NOT granted"
+
+
+@pytest.mark.postgresql
+@pytest.mark.parametrize(
+    ("change", "status"),
+    [
+        ("UPDATE roles SET description = 'other'", 200),
+        ("UPDATE roles SET trust_policy = replace(trust_policy, 'allow', 'deny')", 403),
+        ("DELETE FROM sessions", 401),
+    ],
+)
+async def test_a_role_is_assumed_beside_its_change_without_deadlock(
+    oauth: World, postgresql_database: str, change: str, status: int
+) -> None:
+    """Both lock the account first; who waited for it decides by the role as it is then."""
+    acme = await oauth.add_account("acme")
+    ci = await oauth.add_program(acme, "ci", may("iam:AssumeRole"))
+    role = await oauth.add_role(acme, "self", ci.crn, f"crn:iam::{acme.id}:role/self")
+    await oauth.add_policy(acme, may("iam:AssumeRole"), role_id=role.id)
+    token = (await oauth.assume(await oauth.token_of(ci), role.id)).json()["access_token"]
+    with (
+        psycopg.connect(postgresql_database) as other,
+        psycopg.connect(postgresql_database, autocommit=True) as looks,
+    ):
+        other.execute("UPDATE accounts SET iam_revision = iam_revision + 1")
+        assuming = asyncio.create_task(oauth.assume(token, role.id))
+        await until_so(lambda: looks.execute(_WAITING).fetchall()[0][0])
+        other.execute("SET lock_timeout = '50ms'")
+        other.execute(change.encode())
+        other.commit()
+    assert (await assuming).status_code == status

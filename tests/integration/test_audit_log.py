@@ -436,6 +436,21 @@ async def test_events_of_a_repository_are_found_by_its_name(served: Served) -> N
     assert answer.json()["error"]["params"]["reason"] == "malformed_crn"
 
 
+async def test_a_filter_takes_crns_with_the_handle_and_ids_in_any_case(served: Served) -> None:
+    acme = served.acme
+    for query, crn in (
+        ("resource", "crn:registry:local:{}:repository/app"),
+        ("resource", "crn:registry:local:{}:repository/a*"),
+        ("who", "crn:iam::{}:role/admin"),
+    ):
+        whole = await events(served, acme, **{query: crn.format(acme.account_id)})
+        assert whole, crn
+        for account in ("acme", acme.account_id.upper()):
+            assert await events(served, acme, **{query: crn.format(account)}) == whole
+        for account in ("globex", "acm", ""):
+            assert await events(served, acme, **{query: crn.format(account)}) == []
+
+
 async def test_the_console_shows_and_filters_events(served: Served) -> None:
     """A page over ``/v1`` with a GET form; the link to older events keeps the filter."""
     app = console_over(served, served.app)

@@ -2,6 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+import psycopg
+import pytest
+
+from cloudcore import account_rows
+from cloudcore.db.base import Connection
+from cloudcore.identity.services.members import lock_organization
 from tests.databases import on_both_databases
 from tests.identity_world import World
 
@@ -194,3 +202,24 @@ async def test_only_an_owner_suspends_an_account(identity: World) -> None:
     assert changed["status"] == "suspended"
     for wrong in ({"handle": "x1"}, {"organization": "x"}, {"status": "closed"}):
         assert await identity.status("PATCH", path, wrong, token="person") == 400
+
+
+@pytest.mark.postgresql
+@pytest.mark.parametrize("lock", [lock_organization, account_rows.lock_organization])
+async def test_a_lock_of_an_organization_holds_up_no_change_of_its_accounts(
+    identity: World, postgresql_database: str, lock: Callable[[Connection, str], None]
+) -> None:
+    """Who holds the organization may lock an account next, so that must not wait for the former.
+
+    PostgreSQL checks a foreign key again for a row that one transaction updates twice, as the
+    creation of a service account with policies does.
+    """
+
+    def change(tx: Connection) -> None:
+        lock(tx, identity.acme.organization_id)
+        with psycopg.connect(postgresql_database) as other:
+            other.execute("SET lock_timeout = '50ms'")
+            for _ in range(2):
+                other.execute("UPDATE accounts SET iam_revision = iam_revision + 1")
+
+    await identity.database.write(change)

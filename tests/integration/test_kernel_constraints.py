@@ -57,7 +57,7 @@ async def test_a_change_that_a_constraint_refuses_is_a_conflict(
         answer = await world.ask("POST", f"/v1/things/{made}/parts", key="once")
         error = assert_envelope(answer, 409, "CONFLICT")
         assert "params" not in error
-        assert error["message"] == "the present state of things forbids this"
+        assert error["message"] == "another change was made at the same moment; repeat the request"
         again = await world.ask("POST", f"/v1/things/{made}/parts", key="other")
         assert_envelope(again, 404, "NOT_FOUND")  # now the code sees it
         replayed = await world.ask("POST", f"/v1/things/{made}/parts", key="once")

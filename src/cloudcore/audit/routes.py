@@ -10,11 +10,12 @@ from litestar import get
 from litestar.params import FromPath
 from msgspec import UNSET, Meta, UnsetType
 
+from cloudcore.account_rows import handle_of
 from cloudcore.audit import rows
 from cloudcore.audit.log import AuditNeeds
 from cloudcore.audit.rows import AuditFilter, AuditRow
 from cloudcore.errors import InvalidInput, NotFound, invalid_field
-from cloudcore.resource_names import Crn, Uuid, UuidParameter
+from cloudcore.resource_names import Crn, Uuid, UuidParameter, lower_ids
 from cloudcore.web.app import Context, Needs
 from cloudcore.web.bodies import ActingSource
 from cloudcore.web.caller_kinds import account_of
@@ -136,7 +137,7 @@ async def _owner(ctx: RequestContext, needs: AuditNeeds, organization_id: str | 
     return await authorize_organization(ctx, organization_id, needs.membership_policy)
 
 
-def _filter(
+async def _filter(
     ctx: RequestContext, needs: AuditNeeds, owner_id: str, query: AuditSelection
 ) -> AuditFilter:
     """Convert the query to a filter of rows.
@@ -150,9 +151,9 @@ def _filter(
         ctx.vocabulary.check_recorded(query.action, "action")
     until = LAST_MOMENT if query.until is None else moment_of(query.until)
     return AuditFilter(
-        who=query.who,
+        who=await _with_id(ctx, owner_id, query.who),
         action=query.action,
-        resource=_resource(needs, owner_id, query),
+        resource=await _with_id(ctx, owner_id, _resource(needs, owner_id, query)),
         outcome=query.outcome or "",
         since=0 if query.since is None else moment_of(query.since),
         until=until,
@@ -176,6 +177,20 @@ def _resource(needs: AuditNeeds, owner_id: str, query: AuditSelection) -> str:
     return needs.named_resource(owner_id, text)
 
 
+async def _with_id(ctx: RequestContext, owner_id: str, text: str) -> str:
+    """Return a CRN or its beginning as it is stored; other texts are unchanged.
+
+    Ids are stored in lower case, and the account by its id, which may be given by its handle.
+    """
+    if not text.startswith(_CRN):
+        return text
+    parts = lower_ids(text).split(":", 4)
+    named = parts[3] if len(parts) > 4 else ""
+    if named and named == await ctx.database.read(handle_of, owner_id):
+        parts[3] = owner_id
+    return ":".join(parts)
+
+
 @get(PATH, opt={"action": "audit:ListAuditEvents", "query": AuditQuery, "statuses": (404,)})
 async def list_audit_events(ctx: Context, needs: Needs[AuditNeeds]) -> ManyAuditEvents:
     """List the account's events, newest first: each change, sign-in and refusal.
@@ -185,7 +200,7 @@ async def list_audit_events(ctx: Context, needs: Needs[AuditNeeds]) -> ManyAudit
     """
     query = ctx.query(AuditQuery)
     owner_id = await _owner(ctx, needs, query.organization_id)
-    wanted = _filter(ctx, needs, owner_id, query)
+    wanted = await _filter(ctx, needs, owner_id, query)
     pager = ctx.pager(
         PageQuery(limit=query.limit, marker=query.marker), owner_id, *map(str, wanted)
     )
@@ -211,7 +226,7 @@ async def export_audit_events(ctx: Context, needs: Needs[AuditNeeds]) -> StreamR
     """Send all events that match the filter as JSON lines, newest first."""
     query = ctx.query(AuditSelection)
     owner_id = await _owner(ctx, needs, query.organization_id)
-    lines = _lines(needs, owner_id, _filter(ctx, needs, owner_id, query))
+    lines = _lines(needs, owner_id, await _filter(ctx, needs, owner_id, query))
     return StreamReply(lines, headers=[(b"content-type", JSON_LINES.encode())])
 
 

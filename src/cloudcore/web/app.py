@@ -286,7 +286,7 @@ def _platform_error(
         _log.warning(
             "a constraint refused a change: %s", error, extra={"request_id": state.request_id}
         )
-        return errors.Conflict("the present state of things forbids this")
+        return errors.Conflict("another change was made at the same moment; repeat the request")
     if not isinstance(error, HTTPException) or error.status_code >= 500:
         return None
     match error.status_code:

@@ -20,7 +20,13 @@ from msgspec import Meta
 from cloudcore.account_rows import lock_account
 from cloudcore.clock import MICROSECONDS
 from cloudcore.db.base import Connection
-from cloudcore.errors import AccessDenied, InvalidInput, NotFound, PlatformError
+from cloudcore.errors import (
+    AccessDenied,
+    InvalidInput,
+    NotFound,
+    PlatformError,
+    Unauthenticated,
+)
 from cloudcore.iam.decision import Verdict, could_allow
 from cloudcore.iam.policy import TRUST_ACTION, Policy
 from cloudcore.iam.principal import Principal, PrincipalKind
@@ -127,6 +133,7 @@ async def assume_role(
     Raises:
         AccessDenied: the permission or the trust is missing, the account is suspended, or too many
             roles were assumed in a row.
+        Unauthenticated: the session of the caller was deleted meanwhile.
         QuotaExceeded: the account's roles have the maximum number of open sessions.
         NotFound: the role does not exist, or is not visible to the caller.
         InvalidInput: `role` is not a reference to a role, or matches several roles.
@@ -167,7 +174,7 @@ def assumable_role(ctx: RequestContext, tx: Connection, role: str, now: int) -> 
     """
     assert ctx.caller is not None
     asked = _RoleRequest(ctx.caller, AssumeRole(role=role), "", ctx.source_ip, now)
-    return _allowed_role(ctx, tx, asked)
+    return _locked_role(ctx, tx, asked, _allowed_role(ctx, tx, asked))
 
 
 def _assume(
@@ -175,9 +182,14 @@ def _assume(
 ) -> tuple[AssumableRole, int]:
     role = _allowed_role(ctx, tx, asked)
     source = asked.source
-    if source.sid is not None and sessions.count_chain(tx, source.sid) >= MAX_CHAIN:
-        raise AccessDenied("roles were assumed from one another too many times in a row")
-    lock_account(tx, role.account_id)
+    lock_account(tx, role.account_id)  # before the role, as changes of roles do
+    role = _locked_role(ctx, tx, asked, role)
+    if source.sid is not None:
+        length = sessions.count_chain(tx, source.sid)
+        if not length:  # deleted since the request arrived, with its role or person
+            raise Unauthenticated("the session has ended")
+        if length >= MAX_CHAIN:
+            raise AccessDenied("roles were assumed from one another too many times in a row")
     use = sessions.OPEN.check(
         tx,
         role.account_id,
@@ -271,6 +283,22 @@ def _allowed_role(ctx: RequestContext, tx: Connection, asked: _RoleRequest) -> A
     raise refusal
 
 
+def _locked_role(
+    ctx: RequestContext, tx: Connection, asked: _RoleRequest, role: AssumableRole
+) -> AssumableRole:
+    """Lock a role that the source may assume, and a person's assignment of it; return the role.
+
+    Decide again if one of them has changed before the lock, and raise as `_allowed_role` does.
+    """
+    source = asked.source
+    is_same = roles.lock_role(tx, role.id) == role
+    if source.kind is PrincipalKind.USER:
+        is_same = roles.lock_assignment(tx, role.id, source.id) and is_same
+    if is_same:
+        return role
+    return _allowed_role(ctx, tx, asked._replace(request=AssumeRole(role=role.id)))
+
+
 def _own_name(asked: _RoleRequest, role: AssumableRole | None) -> str:
     """Return the name of the role, in the program's account, that the program needs permission on.
 
@@ -291,14 +319,14 @@ def _find_role(tx: Connection, asked: _RoleRequest) -> tuple[AssumableRole | Non
     """Return (the requested role or None, the error to raise if it is missing or refused)."""
     source, text = asked.source, asked.request.role
     if (role_id := parse_uuid(text)) is not None:
-        return roles.lock_role(tx, role_id), _unknown()
+        return roles.find_role(tx, role_id), _unknown()
     if text.startswith("crn:"):
         crn = _role_crn(text)
-        role = roles.lock_role_named(tx, crn.account, crn.name)
+        role = roles.find_role_named(tx, crn.account, crn.name)
         is_own = crn.account == source.account_id
         return role, _unknown() if is_own else _refused()
     if source.account_id is not None:
-        return roles.lock_role_named(tx, source.account_id, text), _unknown()
+        return roles.find_role_named(tx, source.account_id, text), _unknown()
     assigned = roles.list_assigned_named(tx, source.id, text, 2)
     if len(assigned) > 1:
         raise InvalidInput(

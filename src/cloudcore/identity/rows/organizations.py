@@ -107,7 +107,7 @@ _SHARED: Final = paged(
     .order_by(_m.role.desc(), _o.id)
 )
 _LOCK: Final = Statement(
-    select(_o.id).where(_o.id == bindparam("organization_id")).with_for_update()
+    select(_o.id).where(_o.id == bindparam("organization_id")).with_for_update(key_share=True)
 )
 _OF_ORGANIZATION: Final = _m.organization_id == bindparam("organization_id")
 _COUNT_OTHER_OWNERS: Final = Statement(
@@ -135,6 +135,9 @@ _COUNT_OWNED: Final = Statement(
 
 def lock_if_exists(tx: Connection, organization_id: str) -> bool:
     """Lock an organization until the transaction ends; return False if it does not exist.
+
+    The lock does not block foreign keys: PostgreSQL checks an account's again when a transaction
+    updates the account twice, and that transaction has locked the account first.
 
     If you also lock an account (`increment_revision`), lock the organization first.
     """

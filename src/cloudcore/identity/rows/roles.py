@@ -169,16 +169,12 @@ COLUMNS: Final = (
 
 
 def _where(*conditions: ColumnElement[bool]) -> Select[Any]:
-    """Return a query for roles that locks them until the transaction ends (a shared lock)."""
-    return (
-        select(*COLUMNS)
-        .join(accounts, _a.id == _r.account_id)
-        .where(*conditions)
-        .with_for_update(read=True, of=roles)
-    )
+    return select(*COLUMNS).join(accounts, _a.id == _r.account_id).where(*conditions)
 
 
-_FIND_BY_ID: Final = Statement(_where(_r.id == bindparam("role_id")))
+_BY_ID: Final = _where(_r.id == bindparam("role_id"))
+_FIND_BY_ID: Final = Statement(_BY_ID)
+_LOCK_BY_ID: Final = Statement(_BY_ID.with_for_update(read=True, of=roles))
 _FIND_NAMED: Final = Statement(
     _where(given(_r.name), or_(_a.id == bindparam("account"), _a.handle == bindparam("account")))
 )
@@ -196,12 +192,9 @@ _LIST_ASSIGNED: Final = Statement(
         .order_by(_g.role_id)
     )
 )
-_IS_ASSIGNED: Final = Statement(
-    select(ONE)
-    .select_from(role_assignments)
-    .where(given(_g.role_id, _g.user_id))
-    .with_for_update(read=True)
-)
+_ASSIGNED: Final = select(ONE).select_from(role_assignments).where(given(_g.role_id, _g.user_id))
+_IS_ASSIGNED: Final = Statement(_ASSIGNED)
+_LOCK_ASSIGNED: Final = Statement(_ASSIGNED.with_for_update(read=True))
 
 
 def make_assignment_manual(tx: Connection, role_id: str, user_id: str) -> bool:
@@ -217,21 +210,26 @@ def list_roles_assigned(
     return [(row[0], row[1]) for row in rows]
 
 
-def lock_role(tx: Connection, role_id: str) -> AssumableRole | None:
-    """Return a role of any account, locked until the transaction ends, or None."""
+def find_role(tx: Connection, role_id: str) -> AssumableRole | None:
+    """Return a role of any account, or None."""
     return find_one(tx, AssumableRole, _FIND_BY_ID, role_id=role_id)
 
 
-def lock_role_named(tx: Connection, account: str, name: str) -> AssumableRole | None:
-    """Return the role with this name, locked until the transaction ends, or None.
+def lock_role(tx: Connection, role_id: str) -> AssumableRole | None:
+    """Return a role of any account, locked until the transaction ends (shared), or None.
 
-    `account` is an id or a handle.
+    If you also lock the role's account, lock the account first.
     """
+    return find_one(tx, AssumableRole, _LOCK_BY_ID, role_id=role_id)
+
+
+def find_role_named(tx: Connection, account: str, name: str) -> AssumableRole | None:
+    """Return the role with this name, or None; `account` is an id or a handle."""
     return find_one(tx, AssumableRole, _FIND_NAMED, account=account, name=name)
 
 
 def list_assigned_named(tx: Connection, user_id: str, name: str, limit: int) -> list[AssumableRole]:
-    """List and lock the roles with this name, of any account, that are assigned to a person."""
+    """List the roles with this name, of any account, that are assigned to a person."""
     return find_all(
         tx, AssumableRole, _LIST_ASSIGNED_NAMED, user_id=user_id, name=name, limit=limit
     )
@@ -247,8 +245,13 @@ def list_assigned(
 
 
 def is_assigned(tx: Connection, role_id: str, user_id: str) -> bool:
-    """Return True if a role is assigned to a person; lock the assignment for the transaction.
+    """Return True if a role is assigned to a person."""
+    return tx.row(_IS_ASSIGNED, role_id=role_id, user_id=user_id) is not None
+
+
+def lock_assignment(tx: Connection, role_id: str, user_id: str) -> bool:
+    """Lock a person's assignment of a role for the transaction; return False if there is none.
 
     So an unassignment must wait, and then ends the sessions that were started in this transaction.
     """
-    return tx.row(_IS_ASSIGNED, role_id=role_id, user_id=user_id) is not None
+    return tx.row(_LOCK_ASSIGNED, role_id=role_id, user_id=user_id) is not None

@@ -177,7 +177,7 @@ def _check_resource(run: Invocation, written: str) -> str:
 
 
 def _check_crn(run: Invocation, crn: str) -> str:
-    """Return a warning if a CRN is unknown, or names the account by its handle; else "".
+    """Return a warning if a CRN is unknown, else "".
 
     Only CRNs of repositories and of the kinds in `_KINDS` are checked.
     """
@@ -186,9 +186,7 @@ def _check_crn(run: Invocation, crn: str) -> str:
     kind, _, name = resource.partition("/")
     try:
         if service == "iam" and kind in _KINDS:
-            meant = run.find(_KINDS[kind], crn)["crn"]
-            if meant != crn:
-                return f"events name the account of {printable(crn)!r} by its id: {meant}"
+            run.find(_KINDS[kind], crn)
         elif (service, kind) == ("registry", "repository") and name:
             find_repository(client_of(run), name)
     except Missing as error:
