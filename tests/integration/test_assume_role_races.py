@@ -65,7 +65,7 @@ async def test_an_assignment_stays_until_the_session_for_it_is_there(
     await oauth.database.write(ASSIGNMENTS.add, Assignment(role.id, user.id, oauth.now))
 
     def change(tx: Connection) -> None:
-        assert lock_assignment(tx, role.id, user.id)
+        lock_assignment(tx, role.id, user.id)
         with psycopg.connect(postgresql_database) as other:
             other.execute("SET lock_timeout = '50ms'")
             with pytest.raises(psycopg.errors.LockNotAvailable):
@@ -106,3 +106,41 @@ async def test_a_role_is_assumed_beside_its_change_without_deadlock(
         other.execute(change.encode())
         other.commit()
     assert (await assuming).status_code == status
+
+
+@pytest.mark.postgresql
+async def test_a_person_assumes_a_role_beside_the_end_of_a_provider_without_deadlock(
+    oauth: World, postgresql_database: str
+) -> None:
+    """Both lock the assignment first, then the provider."""
+    acme = await oauth.add_account("acme")
+    user = await oauth.add_user("ann@example.com")
+    role = await oauth.add_role(acme, "deploy", f"crn:iam::{user.organization_id}:user/{user.id}")
+    await oauth.assign(role, user)
+    person = await oauth.signed_in("ann@example.com")
+    with (
+        psycopg.connect(postgresql_database) as other,
+        psycopg.connect(postgresql_database, autocommit=True) as looks,
+    ):
+        columns = (
+            "name, issuer, client_id, groups_claim, email_verified_claim, scopes, email_domains"
+        )
+        other.execute(
+            f"INSERT INTO identity_providers (id, organization_id, status, creates_people,"
+            f" created_at, updated_at, {columns})"
+            " VALUES ('idp', %s, 'active', true, 0, 0, '', '', '', '', '', '', '')".encode(),
+            (user.organization_id,),
+        )
+        other.execute(
+            "INSERT INTO provider_subjects (provider_id, subject, user_id, created_at)"
+            " VALUES ('idp', 'ann', %s, 0)",
+            (user.id,),
+        )
+        other.commit()
+        other.execute("UPDATE role_assignments SET created_at = 0")
+        assuming = asyncio.create_task(oauth.assume(person[0], role.id))
+        await until_so(lambda: looks.execute(_WAITING).fetchall()[0][0])
+        other.execute("SET lock_timeout = '50ms'")
+        other.execute("UPDATE identity_providers SET updated_at = 1")
+        other.commit()
+    assert (await assuming).status_code == 200

@@ -246,12 +246,15 @@ def _session_name(source: Principal) -> str | None:
     return _NO_NAME.sub("-", text)[:64].ljust(2, "-")
 
 
-def _allowed_role(ctx: RequestContext, tx: Connection, asked: _RoleRequest) -> AssumableRole:
+def _allowed_role(
+    ctx: RequestContext, tx: Connection, asked: _RoleRequest, *, locks: bool = False
+) -> AssumableRole:
     """Return the requested role; raise an error if the source may not assume it.
 
     If the role belongs to another account, the error is the same as for a role that does not exist,
     except for a person to whom the role is assigned. The existence of a role in the caller's own
-    account is revealed only to callers whose policies allow them to assume it.
+    account is revealed only to callers whose policies allow them to assume it. With `locks`, lock
+    the identity providers of a person.
     """
     source = asked.source
     is_assigned = False
@@ -261,7 +264,7 @@ def _allowed_role(ctx: RequestContext, tx: Connection, asked: _RoleRequest) -> A
         policies: tuple[Policy, ...] = (role_trust.ASSIGNED,) if is_assigned else ()
     else:
         policies = load_policies(tx, source)
-    role_caller = role_trust.find_role_caller(tx, source, asked.source_ip, asked.now)
+    role_caller = role_trust.find_role_caller(tx, source, asked.source_ip, asked.now, locks=locks)
     is_known = role is not None and (is_assigned or role.account_id == source.account_id)
     if role is not None and is_known:
         ctx.asked = TRUST_ACTION, role.crn
@@ -286,17 +289,20 @@ def _allowed_role(ctx: RequestContext, tx: Connection, asked: _RoleRequest) -> A
 def _locked_role(
     ctx: RequestContext, tx: Connection, asked: _RoleRequest, role: AssumableRole
 ) -> AssumableRole:
-    """Lock a role that the source may assume, and a person's assignment of it; return the role.
+    """Lock a role that the source may assume; return it.
 
-    Decide again if one of them has changed before the lock, and raise as `_allowed_role` does.
+    For a person, also lock the assignment, and then the identity providers, in the order in which
+    the deletion of a provider locks them. Decide again for persons, and if the role has changed
+    before the lock; raise as `_allowed_role` does.
     """
     source = asked.source
     is_same = roles.lock_role(tx, role.id) == role
     if source.kind is PrincipalKind.USER:
-        is_same = roles.lock_assignment(tx, role.id, source.id) and is_same
-    if is_same:
+        roles.lock_assignment(tx, role.id, source.id)
+    elif is_same:
         return role
-    return _allowed_role(ctx, tx, asked._replace(request=AssumeRole(role=role.id)))
+    by_id = asked._replace(request=AssumeRole(role=role.id))
+    return _allowed_role(ctx, tx, by_id, locks=True)
 
 
 def _own_name(asked: _RoleRequest, role: AssumableRole | None) -> str:

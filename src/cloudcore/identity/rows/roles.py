@@ -249,9 +249,9 @@ def is_assigned(tx: Connection, role_id: str, user_id: str) -> bool:
     return tx.row(_IS_ASSIGNED, role_id=role_id, user_id=user_id) is not None
 
 
-def lock_assignment(tx: Connection, role_id: str, user_id: str) -> bool:
-    """Lock a person's assignment of a role for the transaction; return False if there is none.
+def lock_assignment(tx: Connection, role_id: str, user_id: str) -> None:
+    """Lock a person's assignment of a role for the transaction, if there is one.
 
     So an unassignment must wait, and then ends the sessions that were started in this transaction.
     """
-    return tx.row(_LOCK_ASSIGNED, role_id=role_id, user_id=user_id) is not None
+    tx.row(_LOCK_ASSIGNED, role_id=role_id, user_id=user_id)
