@@ -436,12 +436,13 @@ async def test_events_of_a_repository_are_found_by_its_name(served: Served) -> N
     assert answer.json()["error"]["params"]["reason"] == "malformed_crn"
 
 
-async def test_a_filter_takes_crns_with_the_handle_and_ids_in_any_case(served: Served) -> None:
+async def test_a_filter_takes_handles_and_ids_and_addresses_in_any_case(served: Served) -> None:
     acme = served.acme
+    (*_, first) = await events(served, acme, resource="app")
     for query, crn in (
         ("resource", "crn:registry:local:{}:repository/app"),
         ("resource", "crn:registry:local:{}:repository/a*"),
-        ("who", "crn:iam::{}:role/admin"),
+        ("who", first["principal"].replace(acme.account_id, "{}")),
     ):
         whole = await events(served, acme, **{query: crn.format(acme.account_id)})
         assert whole, crn
@@ -449,6 +450,11 @@ async def test_a_filter_takes_crns_with_the_handle_and_ids_in_any_case(served: S
             assert await events(served, acme, **{query: crn.format(account)}) == whole
         for account in ("globex", "acm", ""):
             assert await events(served, acme, **{query: crn.format(account)}) == []
+    email, path = acme.person.email, f"/v1/organizations/{acme.organization_id}"
+    await served.ask("PATCH", path, {"name": "renamed"}, token=acme.person_token)
+    whole = await of_organization(served, acme, who=email)
+    assert whole
+    assert await of_organization(served, acme, who=email.upper()) == whole
 
 
 async def test_the_console_shows_and_filters_events(served: Served) -> None:

@@ -151,7 +151,7 @@ async def _filter(
         ctx.vocabulary.check_recorded(query.action, "action")
     until = LAST_MOMENT if query.until is None else moment_of(query.until)
     return AuditFilter(
-        who=await _with_id(ctx, owner_id, query.who),
+        who=await _with_id(ctx, owner_id, query.who.lower() if "@" in query.who else query.who),
         action=query.action,
         resource=await _with_id(ctx, owner_id, _resource(needs, owner_id, query)),
         outcome=query.outcome or "",

@@ -24,7 +24,7 @@ from registry.services.events import FindTopics, ResolveTopic, matching_topics
 from registry.services.pull_through.remote import credential_of, open_upstreams
 from registry.settings.texts import AUTH
 
-TOPIC_STATES: Final[Port[FindTopics]] = Port("registry.find_topics")
+FIND_TOPICS: Final[Port[FindTopics]] = Port("registry.find_topics")
 RESOLVE_TOPIC: Final[Port[ResolveTopic]] = Port("registry.resolve_topic")
 OTHER_EVENT_TYPES: Final[Port[tuple[str, ...]]] = Port("registry.other_event_types")
 """Event types of other families that event rules may name."""
@@ -52,7 +52,7 @@ async def _open_services(opening: Opening) -> ServiceContext:
         data_keys=DataKeys(await opening.get(VAULT)),
         seals=settings.seals,
         upload_ids=UploadIds(keyring.derive(upload_ids.CONTEXT)),
-        find_topics=await opening.get(TOPIC_STATES),
+        find_topics=await opening.get(FIND_TOPICS),
         resolve_topic=await opening.get(RESOLVE_TOPIC),
         other_event_types=await opening.get(OTHER_EVENT_TYPES),
     )

@@ -285,7 +285,7 @@ CROSS_FAMILY_OFFERS: Final = (
     known(identity.KEY_KINDS, KEY_KINDS),
     _in_region(audit.NAMED_RESOURCE, lambda region: partial(repository_crn, region)),
     known(MEMBERSHIP_POLICY, membership_policy),
-    _in_region(registry.TOPIC_STATES, lambda region: partial(topic_states, region)),
+    _in_region(registry.FIND_TOPICS, lambda region: partial(topic_states, region)),
     _in_region(registry.RESOLVE_TOPIC, lambda region: partial(named_topic, region)),
     known(registry.OTHER_EVENT_TYPES, _OTHER_EVENT_TYPES),
     offer(notifications.QUEUES, _same_as(queue.QUEUES)),
