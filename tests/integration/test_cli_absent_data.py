@@ -42,7 +42,8 @@ def test_a_folder_without_a_registry_is_refused_and_left_as_it_is(
     printed = capsys.readouterr()
     assert printed.out == ""
     assert printed.err == (
-        f"entrepot: there is no account in {data}; first run "
+        f"entrepot: there is no account in {data}; name its folder by --data or --config, or "
+        "first run "
         "'entrepot init --account HANDLE --admin-email ADDRESS'\n"
     )
     assert list(tmp_path.rglob("*")) == ([data] if is_there else [])
@@ -57,7 +58,10 @@ def test_a_database_without_a_registry_is_named(
     (tmp_path / "data").mkdir()
     assert main(["fsck", "--data", str(tmp_path / "data")]) == 2
     told = capsys.readouterr().err
-    assert "there is no account in the database of ENTREPOT_DATABASE_URL (is it the right" in told
+    assert (
+        "there is no account in the database of ENTREPOT_DATABASE_URL; name the right one, or"
+        in told
+    )
     assert not database.exists()
 
 

@@ -100,7 +100,8 @@ def test_serve_refuses_without_an_account_and_names_the_command(home: Home, tmp_
         ended = home.run("serve", "--port", "0", "--data", str(data))
         assert (ended.returncode, ended.stdout) == (2, "")
         assert ended.stderr == (
-            f"entrepot: there is no account in {data}; first run "
+            f"entrepot: there is no account in {data}; name its folder by --data or --config, or "
+            "first run "
             "'entrepot init --account HANDLE --admin-email ADDRESS'\n"
         )
         assert not list(data.glob("root.key"))
