@@ -92,6 +92,8 @@ def load_keyring(path: Path) -> Keyring:
         key = path.read_bytes()
     except OSError as error:
         raise KeyringError(f"cannot read the root key {path}: {error.strerror}") from None
+    if len(key) != KEY_BYTES:
+        raise KeyringError(f"the root key {path} has {len(key)} bytes, not {KEY_BYTES}")
     if stat.S_IMODE(mode) & 0o077:
         raise KeyringError(f"others can read the root key {path}: chmod 600 it")
     return Keyring(key)

@@ -42,7 +42,8 @@ def test_a_folder_without_a_registry_is_refused_and_left_as_it_is(
     printed = capsys.readouterr()
     assert printed.out == ""
     assert printed.err == (
-        f"entrepot: there is no account in {data}; first run "
+        f"entrepot: there is no account in {data}; name its folder by --data or --config, or "
+        "first run "
         "'entrepot init --account HANDLE --admin-email ADDRESS'\n"
     )
     assert list(tmp_path.rglob("*")) == ([data] if is_there else [])
@@ -57,5 +58,27 @@ def test_a_database_without_a_registry_is_named(
     (tmp_path / "data").mkdir()
     assert main(["fsck", "--data", str(tmp_path / "data")]) == 2
     told = capsys.readouterr().err
-    assert "there is no account in the database of ENTREPOT_DATABASE_URL (is it the right" in told
+    assert (
+        "there is no account in the database of ENTREPOT_DATABASE_URL; name the right one, or"
+        in told
+    )
     assert not database.exists()
+
+
+@pytest.mark.parametrize("command", ["serve", "init", "fsck"])
+def test_a_folder_named_as_the_database_is_refused_and_keeps_its_mode(
+    command: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """The folder may be ``/var/lib``, which other programs read."""
+    folder = tmp_path / "lib"
+    for each in (folder, tmp_path / "data"):
+        each.mkdir()
+    folder.chmod(0o755)
+    monkeypatch.setenv("ENTREPOT_DATABASE_URL", f"sqlite:///{folder}")
+    new = ("--account", "acme", "--admin-email", ADMIN) if command == "init" else ()
+    assert main([command, *new, "--data", str(tmp_path / "data")]) == 2
+    assert f"the database {folder} is a folder; name a file in it" in capsys.readouterr().err
+    assert folder.stat().st_mode & 0o777 == 0o755

@@ -60,6 +60,29 @@ async def test_a_hanging_part_is_asked_once_and_told_in_time(
     assert await readiness.report() == {"database": "ok", "reads": "ok"}
 
 
+async def test_the_log_has_each_change_of_an_answer_and_the_cause_of_a_failure(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level("INFO", "cloudcore.web.health")
+    errors: list[Exception | None] = [None, *2 * [Unavailable("it is full")]]
+    errors += [*2 * [ZeroDivisionError("seldom")], None, None]
+
+    async def answer() -> None:
+        if (error := errors.pop(0)) is not None:
+            raise error
+
+    readiness = Readiness({"database": answer})
+    while errors:
+        await readiness.report()
+    assert [(each.levelname, each.getMessage()) for each in caplog.records] == [
+        ("WARNING", "/readyz: database: it is full"),
+        ("ERROR", "the probe of database failed"),
+        ("WARNING", "/readyz: database: it failed"),
+        ("INFO", "/readyz: database: ok"),
+    ]
+    assert "ZeroDivisionError: seldom" in caplog.text
+
+
 async def test_who_asks_and_goes_away_takes_no_answer_with_him() -> None:
     release = asyncio.Event()
 

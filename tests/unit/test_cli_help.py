@@ -172,3 +172,10 @@ def test_every_help_can_be_printed() -> None:
     for parser in parsers(command_line.make_parser()):
         assert isinstance(parser, CommandParser)
         assert parser.format_help().startswith(f"usage: {parser.prog}")
+
+
+def test_a_number_that_is_none_is_refused_in_plain_words(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert ended("serve", "--port", "web") == 2
+    assert "error: argument --port: a whole number, not 'web'\n" in capsys.readouterr().err

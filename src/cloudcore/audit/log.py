@@ -179,7 +179,7 @@ async def _open_log(opening: Opening) -> AuditLog:
     events, told = await opening.get(EVENTS), await opening.get(EVENT_TYPES_BY_ACTION)
     log = AuditLog(install.database, install.new_id, partial(events.emit_change, told))
     await opening.resources.enter_async_context(
-        recording(FLUSH_SECONDS, log.flush, "events of the audit log")
+        recording(FLUSH_SECONDS, log.flush, "the last events of the audit log")
     )
     return log
 

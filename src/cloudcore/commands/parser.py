@@ -111,6 +111,13 @@ class CommandParser(argparse.ArgumentParser):
         self.print_help(sys.stderr)
         return MISUSE
 
+    def _get_value(self, action: argparse.Action, arg_string: str) -> Any:  # noqa: ANN401 - as in base
+        """Convert an argument; raise `ArgumentError` if it is none of its type."""
+        try:
+            return int(arg_string) if action.type is int else super()._get_value(action, arg_string)
+        except ValueError:
+            raise argparse.ArgumentError(action, f"a whole number, not {arg_string!r}") from None
+
     def _check_value(self, action: argparse.Action, value: Any) -> None:  # noqa: ANN401 - as in base
         """Raise `ArgumentError` for an unknown command; the error suggests a similar command."""
         if not isinstance(action, Commands) or value in action.choices:

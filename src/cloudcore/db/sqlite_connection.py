@@ -159,7 +159,11 @@ def restrict_access(path: Path) -> None:
 
     SQLite creates the companions ``-wal`` and ``-shm`` with the mode of the database. Existing
     files are not opened: closing one would drop the locks that this process holds on it.
+
+    Raise `Unavailable` if `path` is a folder, whose other files must stay accessible.
     """
+    if path.is_dir():
+        raise Unavailable(f"the database {path} is a folder; name a file in it")
     with suppress(FileExistsError):
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
     for suffix in ("", "-wal", "-shm", ".lock"):

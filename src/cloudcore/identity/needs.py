@@ -85,7 +85,7 @@ async def _open_uses(opening: Opening) -> LastUses:
     """Return the recorder of last uses; it is flushed when the process ends."""
     uses = LastUses(opening.install.database, opening.install.clock)
     await opening.resources.enter_async_context(
-        recording(FLUSH_SECONDS, uses.flush, "uses of keys and roles")
+        recording(FLUSH_SECONDS, uses.flush, "the last uses of keys and roles")
     )
     return uses
 

@@ -132,7 +132,7 @@ async def record_before_stop(write: Callable[[], Awaitable[object]], noted: str)
     try:
         await write()
     except PlatformError as error:
-        _log.warning("this process stops without recording the last %s: %s", noted, error)
+        _log.warning("this process stops without recording %s: %s", noted, error)
 
 
 async def run_under_lease(

@@ -235,4 +235,4 @@ async def noticing_deaths(dead: DeadHolders, worker_id: str) -> AsyncIterator[No
         _log.warning("what dead workers held is not free yet: %s", error)
     async with repeated(_CHECK_SECONDS, dead.look):
         yield
-    await record_before_stop(partial(dead.free, worker_id), "leases of jobs")
+    await record_before_stop(partial(dead.free, worker_id), "that its leases of jobs end")

@@ -125,7 +125,7 @@ class NodeWatcher(BackgroundTask):
             if not self._is_stopping:  # when stopping, there is little time
                 await self._pause(_RETRY_SECONDS)
         if self._has_name:  # if another process of this machine runs, its heartbeat undoes this
-            await record_before_stop(self._note_stopped, "the end of this machine")
+            await record_before_stop(self._note_stopped, "that its node stops")
 
     async def _note_stopped(self) -> None:
         of = self._node.name, self._identity, self._clock()

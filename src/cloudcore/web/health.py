@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Final
 
@@ -15,10 +16,13 @@ PATIENCE_SECONDS: Final = 0.7
 """Seconds in which a part must answer its probe: load balancers give up after one."""
 OK: Final = "ok"
 LEAVING: Final = "it is about to stop: send requests elsewhere"
+_FAILED: Final = "it failed"
 _ROUTE_OPTIONS: Final = {"action": None, "public": True}
 
 Probe = Callable[[], Awaitable[None]]
 """Returns if its part can serve; raises `Unavailable` if not."""
+
+_log = logging.getLogger(__name__)
 
 
 @get("/healthz", status_code=200, media_type="text/plain", opt=_ROUTE_OPTIONS)
@@ -31,7 +35,7 @@ class Readiness:
     """The state of the parts that requests need.
 
     A part has one probe at a time, whose result concurrent requests share: a part that hangs
-    costs one call, however many requests come.
+    costs one call, however many requests come. The log has each change of an answer.
     """
 
     def __init__(self, probes: Mapping[str, Probe], is_leaving: Callable[[], bool] = bool) -> None:
@@ -39,6 +43,7 @@ class Readiness:
         self._probes = probes
         self._is_leaving = is_leaving
         self._probing: dict[str, asyncio.Task[str]] = {}
+        self._last = dict.fromkeys(probes, OK)
 
     async def report(self) -> dict[str, str]:
         """Return `OK`, or an error message, for each part; after `PATIENCE_SECONDS` at the latest.
@@ -47,27 +52,37 @@ class Readiness:
         """
         tasks = {part: self._ask(part, probe) for part, probe in self._probes.items()}
         await asyncio.wait(tasks.values(), timeout=PATIENCE_SECONDS)
-        found = {"server": LEAVING} if self._is_leaving() else {}
-        return found | {
+        found = {
             part: task.result() if task.done() else f"no answer within {PATIENCE_SECONDS:g} s"
             for part, task in tasks.items()
         }
+        for part, answer in found.items():
+            if answer != self._last[part]:
+                _log.log(
+                    logging.INFO if answer == OK else logging.WARNING,
+                    "/readyz: %s: %s",
+                    part,
+                    answer,
+                )
+        self._last = found
+        return ({"server": LEAVING} if self._is_leaving() else {}) | found
 
     def _ask(self, part: str, probe: Probe) -> asyncio.Task[str]:
         task = self._probing.get(part)
         if task is None or task.done():
-            task = self._probing[part] = asyncio.create_task(_answer(probe))
+            task = self._probing[part] = asyncio.create_task(self._answer(part, probe))
         return task
 
-
-async def _answer(probe: Probe) -> str:
-    try:
-        await probe()
-    except PlatformError as error:  # its message names no host, user or file
-        return error.message
-    except Exception:  # noqa: BLE001 - clients are unauthenticated: they get no details
-        return "it failed"
-    return OK
+    async def _answer(self, part: str, probe: Probe) -> str:
+        try:
+            await probe()
+        except PlatformError as error:  # its message names no host, user or file
+            return error.message
+        except Exception:  # noqa: BLE001 - clients are unauthenticated: they get no details
+            if self._last[part] != _FAILED:
+                _log.exception("the probe of %s failed", part)
+            return _FAILED
+        return OK
 
 
 @get("/readyz", status_code=200, media_type=MediaType.JSON, opt=_ROUTE_OPTIONS)

@@ -193,7 +193,7 @@ class Registry:
             resources.push_async_callback(ctx.referrer_fetches.aclose)
             resources.push_async_callback(ctx.tag_list_fetches.aclose)
             yield RegistryStores(settings=settings, ctx=ctx, store=store)
-            await record_before_stop(pulls.flush, "pulls")
+            await record_before_stop(pulls.flush, "the last pulls")
 
     @asynccontextmanager
     async def open_planes(self) -> AsyncIterator[tuple[Opening, PlaneApplications]]:

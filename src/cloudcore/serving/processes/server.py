@@ -59,6 +59,10 @@ Python's default of 5 ms each time."""
 Address = tuple[str, int]
 
 
+class ListenError(OSError):
+    """The server cannot listen at an address, which is the `filename`."""
+
+
 @dataclass(frozen=True, slots=True)
 class Service:
     """The configuration of every worker: the application and its addresses."""
@@ -143,7 +147,7 @@ def run(
 
 
 def bind(host: str, port: int) -> socket.socket:
-    """Return a listening TCP socket; raise `OSError` with the address if it cannot be bound."""
+    """Return a listening TCP socket; raise `ListenError` if it cannot be bound."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -153,7 +157,7 @@ def bind(host: str, port: int) -> socket.socket:
         listener.listen(BACKLOG)
     except OSError as error:
         listener.close()
-        raise OSError(error.errno, error.strerror, f"{host}:{port}") from None
+        raise ListenError(error.errno, error.strerror, f"{host}:{port}") from None
     listener.setblocking(False)  # noqa: FBT003
     return listener
 

@@ -59,11 +59,11 @@ async def rollback_warning(stores: RegistryStores) -> str:
 
 def no_account(settings: Settings) -> SettingsError:
     """Return the error for data without an account."""
-    place = str(settings.data)
+    place = f"{settings.data.absolute()}; name its folder by --data or --config"
     if settings.database_url and settings.data.exists():  # it is not shown: it may hold a password
-        place = "the database of ENTREPOT_DATABASE_URL (is it the right one?)"
+        place = "the database of ENTREPOT_DATABASE_URL; name the right one"
     return SettingsError(
-        f"there is no account in {place}; first run "
+        f"there is no account in {place}, or first run "
         "'entrepot init --account HANDLE --admin-email ADDRESS'"
     )
 

@@ -22,7 +22,7 @@ from cloudcore.errors import Unavailable
 from cloudcore.serving.dispatch import Dispatcher
 from cloudcore.serving.limits import ServerLimits
 from cloudcore.serving.logs import configure_logging
-from cloudcore.serving.processes.server import run
+from cloudcore.serving.processes.server import ListenError, run
 from cloudcore.serving.tls.files import CertificateKeeper, TlsFilesError
 from registry.composition.main import Edition, Registry
 from registry.composition.metrics import APPLICATION_EVENTS
@@ -81,7 +81,7 @@ def serve_application(
 
     `keeper` renews the server's own certificate, if it has one.
 
-    Raise `SettingsError` if the TLS files cannot be used, or another process listens on a port.
+    Raise `SettingsError` if the TLS files cannot be used, or nothing can listen on an address.
     """
     configure_logging()
     http = None if keeper is None else settings.acme.http_address
@@ -106,9 +106,13 @@ def serve_application(
         )
     except TlsFilesError as error:
         raise SettingsError(str(error)) from None
-    except OSError as error:
+    except ListenError as error:
         if error.errno != errno.EADDRINUSE:
-            raise
+            raise SettingsError(
+                f"nothing can listen on {error.filename}: {error.strerror}; name an address of this"
+                " machine (--host, --metrics, --tls-acme-http), and for a port below 1024 see"
+                " docs/how-to/tls.md"
+            ) from None
         raise SettingsError(
             f"another process listens on {error.filename}; "
             "name another port (--port, --metrics, --s3-port, --tls-acme-http), or 0 for a free one"

@@ -267,7 +267,7 @@ def open_keyring(settings: Settings) -> Keyring:
     try:
         return load_keyring(settings.root_key)
     except KeyringError as error:
-        raise SettingsError(f"{error} (root key: {settings.root_key})") from None
+        raise SettingsError(f"{error} (root_key_file; see docs/how-to/backup.md)") from None
 
 
 def _is_of_dev(tx: Connection) -> bool:
