@@ -132,16 +132,18 @@ def _point(
     change: Change,
     created_at: int | None = None,
 ) -> RegistryEvent:
-    tagged = 0
-    if current is not None and manifests.add_to_tag_count(tx, current.manifest_id, -1) == 0:
-        tagged -= 1
-    uncounted = 0
+    tagged = uncounted = 0
+    counted = [(manifest.id, 1)]
+    if current is not None:
+        counted.append((current.manifest_id, -1))
+    # Sorted, as batches of pulls are, so that they lock manifests in one order and never deadlock.
+    for manifest_id, more in sorted(counted):
+        if manifests.add_to_tag_count(tx, manifest_id, more) == max(more, 0):
+            tagged += more
     due = 0 if repository.is_cached else None  # the cache sets it once it has asked the upstream
     of = (repository.id, tag, manifest.id, pushed_digest)
     if tags.upsert_tag(tx, *of, change.now, due, created_at):
         uncounted = remove_deleted_tag(tx, repository.id, tag)
-    if manifests.add_to_tag_count(tx, manifest.id, 1) == 1:
-        tagged += 1
     counts = Counts(tags=0 if current else 1, tagged_images=tagged, deleted_tags=-uncounted)
     repositories.add_to_counters(tx, repository.id, change.now, counts)
     _record(tx, repository, tag, action, current, manifest, change)
