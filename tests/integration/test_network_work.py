@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
+import psycopg
 import pytest
 
 from cloudcore.clock import MICROSECONDS
@@ -18,7 +20,7 @@ from cloudcore.network.drivers.render import Render
 from cloudcore.network.family import NETWORK
 from cloudcore.network.needs import NetworkNeeds
 from cloudcore.network.network_interfaces import Interfaces
-from cloudcore.network.planning import plan_of
+from cloudcore.network.planning import plan_of, unchanged
 from cloudcore.network.resources import Vpc
 from cloudcore.network.workflow import RULES_REFUSED, NetworkReconciler
 from cloudcore.nodes.node import NODE_LOST, Node
@@ -29,6 +31,7 @@ from tests.integration.served_world import Served, Tenant, open_served
 from tests.jobs import run_due
 from tests.network_lab import GLANCE, INTERNET_ADDRESS, Lab, open_lab, streaming, tcp, udp
 from tests.network_plans import new_id
+from tests.waiting import until_so
 
 DAY: Final = 24 * 3600 * MICROSECONDS
 NODE: Final = "here"
@@ -132,12 +135,61 @@ async def test_a_vpc_is_provisioned_then_active_and_deleting_then_gone(
     await world.ask("DELETE", f"subnets/{subnet['id']}")
     await world.ask("DELETE", path)
     assert (await world.ask("GET", path))["status"] == "deleting"
+    assert (await world.ask("PATCH", path, {}))["status"] == "deleting"
     assert rules.exists()
     await world.work()
     token = world.served.acme.program_token
     assert (await world.served.ask("GET", f"/v1/{path}", token=token)).status_code == 404
     assert made["id"] not in await driver.known()
     assert not rules.exists()
+
+
+_WAITING: Final = "SELECT count(*) FROM pg_locks WHERE NOT granted"
+
+
+@pytest.mark.postgresql
+async def test_a_step_ends_beside_a_request_that_waits_for_its_job(
+    tmp_path: Path, driver: Counting, postgresql_database: str
+) -> None:
+    """Both lock the job before the VPC, so that they never deadlock."""
+    async with open_world(tmp_path, driver, postgresql_database) as world:
+        await world.ask("POST", "vpcs", {"name": "net", "cidr_ipv4": "10.7.0.0/16"})
+        with (
+            psycopg.connect(postgresql_database) as step,
+            psycopg.connect(postgresql_database, autocommit=True) as looks,
+        ):
+            step.execute("UPDATE jobs SET attempts = attempts")
+            body = {"name": "sub", "vpc": "net", "cidr_ipv4": "10.7.1.0/24"}
+            asking = asyncio.create_task(world.ask("POST", "subnets", body))
+            await until_so(lambda: looks.execute(_WAITING).fetchall()[0][0])
+            step.execute("SET lock_timeout = '50ms'")
+            step.execute("SELECT id FROM vpcs FOR NO KEY UPDATE")
+            step.commit()
+        assert (await asking)["name"] == "sub"
+
+
+@pytest.mark.postgresql
+async def test_what_is_read_of_a_vpc_is_of_one_moment(
+    tmp_path: Path, driver: Counting, postgresql_database: str
+) -> None:
+    async with open_world(tmp_path, driver, postgresql_database) as world:
+        made = await world.ask("POST", "vpcs", {"name": "net", "cidr_ipv4": "10.7.0.0/16"})
+        generation = (await world.row(made["id"])).generation
+        tries = 0
+
+        def read(_tx: Connection, _account_id: str, vpc_id: str) -> str:
+            nonlocal tries
+            tries += 1
+            if tries < 3:
+                with psycopg.connect(postgresql_database) as other:
+                    other.execute("UPDATE vpcs SET generation = generation + 1")
+            if tries == 2:
+                raise KeyError(vpc_id)
+            return f"try {tries}"
+
+        of = world.served.acme.account_id, made["id"]
+        found = await world.served.database.read(unchanged, *of, read)
+        assert found == ("try 3", generation + 2)
 
 
 async def test_refused_rules_are_a_fault_until_they_are_taken(

@@ -139,6 +139,7 @@ def _reference(
 INSTANCE_POOLS: Final = Methods(
     POOLS,
     check=check_pool,
+    before_lock=WORK.wake,
     before_save=WORK.begin,
     removal=WORK.delete,
     composites=(

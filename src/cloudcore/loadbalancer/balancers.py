@@ -196,6 +196,7 @@ def update(
 
 def delete(tx: Connection, found: LoadBalancer, now: int) -> None:
     """Begin to tear a load balancer down; raise `NotFound` if it does not exist."""
+    WORK.wake(tx, found, now)  # first: steps, too, lock the job before the record
     WORK.delete(tx, ROWS.lock(tx, found.account_id, found.id), now)
 
 

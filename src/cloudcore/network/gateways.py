@@ -125,6 +125,7 @@ def attach(
     Raise `NotFound` if the gateway or the VPC was deleted meanwhile; `Conflict` if the gateway is
     attached to another VPC, or the VPC has another gateway.
     """
+    change_vpc(tx, vpc.account_id, vpc.id, now)  # first: a new egress-only gateway locks this one
     old = ROWS.lock(tx, found.account_id, found.id)
     if old.vpc is not None and old.vpc.id == vpc.id:
         return old
@@ -133,7 +134,6 @@ def attach(
         raise Conflict(words, reason="attached", vpc=old.vpc.name)
     if rows.VPCS.hold(tx, vpc.account_id, vpc.id) is None:
         raise rows.VPCS.missing()
-    change_vpc(tx, vpc.account_id, vpc.id, now)
     for other in rows.of_vpc(tx, ROWS, vpc.account_id, vpc.id):
         words = f"the VPC has the internet gateway {other.name}, and one is the most"
         raise Conflict(words, reason="has_one", internet_gateway=other.name)
@@ -151,11 +151,14 @@ def detach(
     Do nothing if it is not attached. Raise `NotFound` if the gateway was deleted meanwhile;
     `Conflict` if the VPC has an egress-only gateway, or a route leads to the gateway.
     """
+    if found.vpc is not None:
+        change_vpc(tx, found.account_id, found.vpc.id, now)  # first, as in `attach`
     old = ROWS.lock(tx, found.account_id, found.id)
     if old.vpc is None:
         return old
     of = (old.account_id, old.vpc.id)
-    change_vpc(tx, *of, now)
+    if old.vpc != found.vpc:
+        change_vpc(tx, *of, now)
     for other in rows.of_vpc(tx, rows.EGRESS_ONLY_GATEWAYS, *of):
         words = f"the egress-only gateway {other.name} has its uplink from it; delete that first"
         raise Conflict(words, reason="in_use", egress_only_gateway=other.name)

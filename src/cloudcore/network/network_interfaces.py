@@ -126,6 +126,7 @@ class Interfaces:
         groups = _groups(tx, account_id, of.vpc.id, security_groups)
         ipv4, ipv6, of = _allotted(tx, of)
         rows.SUBNETS.save(tx, of)
+        change_vpc(tx, account_id, of.vpc.id, now)
         identity = uuid7(now)
         made = NetworkInterface(
             id=identity,
@@ -145,7 +146,6 @@ class Interfaces:
         rows.INTERFACES.add(tx, made)
         rows.set_memberships(tx, made.id, [each.id for each in groups])
         rows.INTERFACES.counted.emit_level(tx, account_id, use, now)
-        change_vpc(tx, account_id, of.vpc.id, now)
         return made
 
     def release(self, tx: Connection, interface_id: str, now: int) -> None:

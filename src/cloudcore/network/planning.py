@@ -2,16 +2,46 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import suppress
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_network
+from typing import Final, TypeVar
 
 from cloudcore.db.base import Connection
+from cloudcore.errors import Unavailable
 from cloudcore.network import rows
 from cloudcore.network.driver import GroupPlan, InterfacePlan, RulePlan, SubnetPlan, VpcPlan
 from cloudcore.network.resources import NetworkInterface, RouteTable, StoredRule, Subnet
 
+T = TypeVar("T")
+_ATTEMPTS: Final = 5
+
+
+def unchanged(
+    tx: Connection, account_id: str, vpc_id: str, read: Callable[[Connection, str, str], T]
+) -> tuple[T, int] | None:
+    """Return (the result of `read` for a VPC, the generation of the VPC), or None if it is gone.
+
+    Each statement in `read` has a snapshot of its own. So `read` is called again if the generation
+    has changed meanwhile. Raise `Unavailable` if it changes at each of five attempts.
+    """
+    for _ in range(_ATTEMPTS):
+        before = rows.VPCS.find(tx, account_id, vpc_id)
+        if before is None:
+            return None
+        with suppress(KeyError):  # a row refers to one that was not there when it was looked up
+            result = read(tx, account_id, vpc_id)
+            after = rows.VPCS.find(tx, account_id, vpc_id)
+            if after is not None and after.generation == before.generation:
+                return result, after.generation
+    raise Unavailable("the VPC is being changed again and again", retry_after=1)
+
 
 def plan_of(tx: Connection, account_id: str, vpc_id: str) -> VpcPlan | None:
-    """Return the plan of a VPC's network from the rows in `tx`, or None if there is no such VPC."""
+    """Return the plan of a VPC's network from the rows in `tx`, or None if there is no such VPC.
+
+    Lock the VPC before, or call this by `unchanged`.
+    """
     found = rows.VPCS.find(tx, account_id, vpc_id)
     if found is None:
         return None

@@ -12,7 +12,7 @@ from litestar.params import FromPath
 from cloudcore.db.base import Connection
 from cloudcore.network import rows
 from cloudcore.network.driver import SubnetPlan, VpcPlan
-from cloudcore.network.planning import plan_of
+from cloudcore.network.planning import plan_of, unchanged
 from cloudcore.network.ranges import GLOBAL
 from cloudcore.network.reachability import (
     EVERYTHING,
@@ -142,8 +142,8 @@ async def get_reachability(vpc_id: FromPath[str], ctx: Context) -> OneReachabili
     rule distinguishes are one place; flows are shown for the first 24 places.
     """
     vpc = await VPCS.authorized(ctx, vpc_id)
-    found = await ctx.database.read(_find, vpc.account_id, vpc.id)
-    if found is None:
+    read = await ctx.database.read(unchanged, vpc.account_id, vpc.id, _find)
+    if read is None or (found := read[0]) is None:
         raise rows.VPCS.missing()
     ref = _ref(VPC, vpc)
     told = await DOCUMENTS.run(vpc.account_id, _told, ref, found)

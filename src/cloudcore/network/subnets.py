@@ -26,12 +26,11 @@ _FORGET_FREE: Final = Statement(
 
 
 def _before_save(tx: Connection, new: Subnet, old: Subnet | None) -> Subnet:
-    if old is None:
-        change_vpc(tx, new.account_id, new.vpc.id, new.updated_at)
-        _check_networks(tx, new)
     new = structs.replace(new, route_table=_table(tx, new))
-    if old is not None and new.route_table != old.route_table:
+    if old is None or new.route_table != old.route_table:
         change_vpc(tx, new.account_id, new.vpc.id, new.updated_at)
+    if old is None:
+        _check_networks(tx, new)
     return new
 
 

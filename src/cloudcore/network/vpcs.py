@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from msgspec import structs
 
+from cloudcore.account_rows import lock_account
 from cloudcore.clock import uuid7
 from cloudcore.db.base import Connection
 from cloudcore.errors import Conflict, invalid_field
@@ -47,6 +48,11 @@ def _before_save(tx: Connection, new: Vpc, old: Vpc | None) -> Vpc:
     return structs.replace(new, node=node)
 
 
+def _before_lock(tx: Connection, found: Vpc, now: int) -> None:
+    lock_account(tx, found.account_id)  # new parts of the VPC hold it before they lock the job
+    VPC_WORK.wake(tx, found, now)  # first: steps, too, lock the job before the record
+
+
 def _before_delete(tx: Connection, found: Vpc) -> None:
     """Delete what was created together with a VPC.
 
@@ -69,7 +75,9 @@ def _before_delete(tx: Connection, found: Vpc) -> None:
 
 
 def _after(tx: Connection, _found: Vpc, made: Vpc | None, needs: NetworkNeeds) -> None:
-    if made is not None and rows.main_table(tx, made.account_id, made.id) is None:
+    if made is None or made.status == DELETING:  # those of a VPC that is deleted are gone
+        return
+    if not rows.of_vpc(tx, rows.ROUTE_TABLES, made.account_id, made.id):
         _check_range(made, needs)
         _add_defaults(tx, made)
         check_rules(tx, made.account_id, made.id, needs)
@@ -135,6 +143,7 @@ def _free_name(
 VPCS: Final = Methods(
     ROWS,
     check=check_vpc,
+    before_lock=_before_lock,
     before_save=_before_save,
     before_delete=_before_delete,
     removal=VPC_WORK.delete,

@@ -15,7 +15,7 @@ from msgspec import structs
 from cloudcore.db.base import Connection
 from cloudcore.network import rows
 from cloudcore.network.driver import RulesRefused, VpcPlan
-from cloudcore.network.planning import plan_of
+from cloudcore.network.planning import plan_of, unchanged
 from cloudcore.network.resources import PartOfVpc, Vpc
 from cloudcore.nodes.rows import Placing
 from cloudcore.resources.resource import DELETING
@@ -86,7 +86,7 @@ def _read(tx: Connection, account_id: str, vpc_id: str) -> tuple[VpcPlan | None,
     found = rows.VPCS.find(tx, account_id, vpc_id)
     if found is None or found.status == DELETING:
         return None, 0
-    return plan_of(tx, account_id, vpc_id), found.generation
+    return unchanged(tx, account_id, vpc_id, plan_of) or (None, 0)
 
 
 VPC_WORK: Final[Work[Vpc, NetworkNeeds]] = Work(
@@ -131,8 +131,8 @@ def removal_of(part: Rows[P]) -> Callable[[Connection, P, int], None]:
     """Return the `removal` function for a kind of VPC parts; it wakes the workflow of the VPC."""
 
     def remove(tx: Connection, found: P, now: int) -> None:
+        change_vpc(tx, found.account_id, found.vpc.id, now)  # first: a new part of its name waits
         part.remove(tx, found, now)
-        change_vpc(tx, found.account_id, found.vpc.id, now)
 
     return remove
 
@@ -141,9 +141,9 @@ def change_vpc(tx: Connection, account_id: str, vpc_id: str, now: int) -> None:
     """Count a change of a VPC, and wake the workflow that applies the change once `tx` commits.
 
     Until `tx` ends, this locks all of the VPC, so the next transaction that locks it sees the
-    change.
+    change. Lock parts of the VPC before.
     """
-    rows.bump(tx, account_id, vpc_id)
     found = rows.VPCS.find(tx, account_id, vpc_id)
     if found is not None:
-        VPC_WORK.wake(tx, found, now)
+        VPC_WORK.wake(tx, found, now)  # first: steps, too, lock the job before the record
+        rows.bump(tx, account_id, vpc_id)

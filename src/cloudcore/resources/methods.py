@@ -58,6 +58,9 @@ class Methods(Generic[R]):
     policies have allowed the creation, without these fields, and afterwards with them."""
     prepare: Callable[[RequestContext, R], Awaitable[R]] | None = None
     """Completes a new record, once policies have allowed it, by slow work such as making a key."""
+    before_lock: Callable[[Connection, R, int], None] = lambda _tx, _found, _now: None
+    """Called before a change or deletion locks the record, such as `Work.wake`: steps lock the job
+    before the record."""
     before_save: Callable[[Connection, R, R | None], R] = lambda _tx, new, _old: new
     """Completes or refuses a new or changed record in the transaction that stores it."""
     before_delete: Callable[[Connection, R], None] = lambda _tx, _found: None
@@ -144,6 +147,7 @@ class Methods(Generic[R]):
         """
         if not self.one_at_a_time.isdisjoint(changes):
             lock_account(tx, found.account_id)
+        self.before_lock(tx, found, now)
         old = self.rows.lock(tx, found.account_id, found.id)
         changed = self.check(structs.replace(old, **changes), old, now)
         if changed == old:
@@ -158,6 +162,7 @@ class Methods(Generic[R]):
         Raise `NotFound` if the record was deleted meanwhile, `Conflict` if another resource refers
         to it.
         """
+        self.before_lock(tx, found, now)
         old = self.rows.lock(tx, found.account_id, found.id)
         for rows, referring in self.referrers:
             name = rows.name_of_one_referring(tx, referring, old.account_id, old.id)

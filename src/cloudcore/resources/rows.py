@@ -117,6 +117,7 @@ class Rows(Generic[R]):
             "add": insert(self.table).values(bound(self._stored)).on_conflict_do_nothing(),
             "find": one,
             "lock": one.with_for_update(of=self.table),
+            "lock_values": one.with_for_update(of=self.table, key_share=True),
             "hold": one.where(*stays).with_for_update(of=self.table, read=True, key_share=True),
             "named": rows.where(*region, c[of.key] == sa.bindparam("key")),
             "list": page(listed),
@@ -205,6 +206,10 @@ class Rows(Generic[R]):
     def try_lock(self, tx: Connection, account_id: str, found_id: str) -> R | None:
         """Lock and return a record like `lock`, but return None if it was deleted."""
         return self.read_one(tx, self.statements["lock"], account_id=account_id, id=found_id)
+
+    def lock_values(self, tx: Connection, account_id: str, found_id: str) -> R | None:
+        """Return a record, or None; until `tx` ends, block changes of it, but not `hold`."""
+        return self.read_one(tx, self.statements["lock_values"], account_id=account_id, id=found_id)
 
     def change(
         self, tx: Connection, account_id: str, found_id: str, changed: Callable[[R], R], now: int

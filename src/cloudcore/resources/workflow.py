@@ -269,7 +269,8 @@ class Work(Generic[R, N]):
         tx: Connection,
     ) -> None:
         """Store the result of a step that was called with the record `seen`."""
-        current = self._rows.try_lock(tx, seen.account_id, seen.id)
+        # A request that holds the record may wait for the job, which this transaction has locked.
+        current = self._rows.lock_values(tx, seen.account_id, seen.id)
         if current is None:
             return
         is_last = isinstance(result, StepDone) and result.next is None and not result.faults

@@ -67,6 +67,7 @@ def _begin(tx: Connection, new: Cluster, old: Cluster | None) -> Cluster:
 METHODS: Final = Methods(
     CLUSTERS,
     check=check_cluster,
+    before_lock=WORK.wake,
     before_save=_begin,
     removal=WORK.delete,
     composites=(
