@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -187,8 +188,8 @@ async def test_what_is_read_of_a_vpc_is_of_one_moment(
                 raise KeyError(vpc_id)
             return f"try {tries}"
 
-        of = world.served.acme.account_id, made["id"]
-        found = await world.served.database.read(unchanged, *of, read)
+        find = partial(unchanged, account_id=world.served.acme.account_id, vpc_id=made["id"])
+        found = await world.served.database.read(partial(find, read=read))
         assert found == ("try 3", generation + 2)
 
 

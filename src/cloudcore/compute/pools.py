@@ -161,6 +161,7 @@ def create(
         QuotaExceeded: the account has reached its quota.
 
     """
+    lock_account(tx, new.account_id)  # first: `can_run` locks the machine's row
     place, names = (new.account_id, new.region), dict[str, str]()
     role = subnet = vpc_id = None
     node: str | None
@@ -178,7 +179,6 @@ def create(
     new = structs.replace(new, role=role, subnet=subnet, vpc_id=vpc_id, node=node, names=names)
     if new.security_groups:
         new = _with_groups(tx, new, needs, right_to)
-    lock_account(tx, new.account_id)
     _check_room(tx, new, None)
     return INSTANCE_POOLS.create(tx, new)
 
